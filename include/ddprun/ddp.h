@@ -22,6 +22,13 @@
  * another, such as one by ddp_group_split(). To accumulate gradients of several batches,
  * call begin() once, with the samples of all, and ready() in the last one.
  *
+ * With options.cuda weights and gradients are in the memory of the GPU that is the
+ * current device in all calls. The group has a backend for host memory, as by default: it
+ * checks and controls, while NCCL reduces gradients and gathers weights. Calls put work
+ * on a stream of the library and return. It waits for options.cuda_stream where ready()
+ * is called, and that stream waits for the end of a step; so the program may call ready()
+ * and step() while the GPU computes backward. With clip_norm, step() waits for the GPU.
+ *
  * Errors: functions return 0, or -1 with `err` filled, those that return a pointer NULL;
  * after an error only ddp_parallel_destroy() may be called. Threads: one at a time for a
  * group and all that is made from it; ddp_parallel_save() writes in a thread of its
@@ -42,10 +49,10 @@ extern "C" {
 #endif
 
 /* Parameters and their gradient, as arrays of floats. Where a pointer is NULL,
- * ddp_parallel_create() sets it to memory of the group's arena, aligned to 64 bytes,
- * which ranks of a host share. In each step gradients of your own are copied to such
- * memory, and weights of your own from it; after changing weights call
- * ddp_parallel_share(). */
+ * ddp_parallel_create() sets it to memory of the library, aligned to 64 bytes: of the
+ * group's arena, which ranks of a host share, or of the GPU. In each step gradients of
+ * your own are copied to such memory, and weights of your own from it; after changing
+ * weights call ddp_parallel_share(). */
 struct ddp_param {
     const char *name; /* for errors, and in checkpoints, where names differ and are UTF-8;
                          borrowed */
@@ -68,6 +75,9 @@ struct ddp_parallel_options {
                                in /); borrowed. NULL: none */
     float ema; /* keep an average of the weights, of which each step keeps this part, as
                   ddp-train --ema does, in checkpoints, too; 0: none */
+    bool cuda; /* weights and gradients are in CUDA memory, see above; then */
+    void *cuda_stream; /* the cudaStream_t with the program's backward pass; NULL: the
+                          default stream */
 };
 
 /* Set by the caller to this rank's numbers, by ddp_parallel_step() to those of all. */
@@ -84,7 +94,7 @@ struct ddp_parallel;
  * initialise yours before or, where the library allocates them, before
  * ddp_parallel_share(). Options NULL: defaults. The group is borrowed; its arena
  * (arena_bytes; 64 MiB if 0) needs 8 bytes for each element, 128 for each parameter, and
- * 4 KiB. */
+ * 4 KiB; none with options.cuda. */
 DDP_API struct ddp_parallel *
 ddp_parallel_create(struct ddp_group *g, struct ddp_param *params, size_t n,
                     const struct ddp_parallel_options *options, struct ddp_err *err);

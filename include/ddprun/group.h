@@ -118,6 +118,7 @@ DDP_API void ddp_group_destroy(struct ddp_group *g); /* NULL is fine */
 
 /* The deadline of each call from now on; 0: 5 minutes. */
 DDP_API void ddp_group_set_timeout(struct ddp_group *g, int64_t timeout_ms);
+DDP_API int64_t ddp_group_timeout(const struct ddp_group *g);
 
 /* A group of the `n` ranks of g in `ranks`, in that order: exactly these ranks call it,
  * all with the same list. It has a deadline (at first that of g), an arena and errors of

@@ -283,7 +283,7 @@ static void alone_case(struct ddp_group *g, const void *arg)
         ddp_parallel_ready(p, (size_t)-1);
     REFUSED(ddp_parallel_step(p, 0.5f, &s, &err) < 0,
             odd ? "ddp_parallel_ready(p, 18446744073709551615) of"
-                : "on another rank, or its ddp_parallel_ready()");
+                : "on another rank, its ddp_parallel_ready() got no");
     team_assert(g, w.weight[0] == 0, "%g", (double)w.weight[0]);
     ddp_parallel_destroy(p);
 }

@@ -49,6 +49,13 @@ int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err)
 #endif
 }
 
+int stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by, const char *doing,
+                  struct ddp_err *err)
+{
+    TRY(check_cuda(cudaEventRecord(by, from), doing, err));
+    return check_cuda(cudaStreamWaitEvent(to, by, 0), doing, err);
+}
+
 size_t device_allocated(const struct device_memory *m, const char *what)
 {
     size_t sum = 0;

@@ -1,5 +1,5 @@
 /* worker/cuda/cuda_error.h - errors of CUDA and its libraries as one line; device
- * memory
+ * memory, the order of streams
  *
  * Each function returns 0, or -1 with `err`: "what: the library's message".
  */
@@ -21,6 +21,10 @@ int check_dnn(cudnnStatus_t rc, const char *what, struct ddp_err *err);
 /* Fails if a kernel of ours was rejected at launch since the last call: "what: kernel
  * 'finish' on GPU 1: the library's message", for the first one. */
 int check_launches(const char *what, struct ddp_err *err);
+
+/* Makes later work on `to` wait for the work now on `from`, by this event. */
+int stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by, const char *doing,
+                  struct ddp_err *err);
 
 /* The engine's allocations on a device, in order. */
 struct device_memory {

@@ -249,10 +249,7 @@ void stages_place_as(struct engine *e, const struct engine *other);
 /* Makes the stage's device current. Required before kernels are launched on its
  * streams, not before copies and waits. */
 int stage_enter(const struct stage *s, struct ddp_err *err);
-/* Makes later work on `to` wait for the work now on `from`, by this event. */
-int stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by, const char *doing,
-                  struct ddp_err *err);
-/* The same for the work on the stage's main stream. */
+/* Makes later work on `to` wait for the work now on the stage's main stream. */
 int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err);
 /* fork: the other stages' main streams wait for the first one's. join: the reverse. A
  * graph is launched on the first one's. */

@@ -283,6 +283,9 @@ void cuda_judge(const double *parts, int blocks, float most,
                 const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
                 cudaStream_t stream);
 
+/* to = from * by; `to` may be `from` */
+void cuda_scale(const float *from, int64_t n, float by, float *to, cudaStream_t stream);
+
 /* n parameters w with gradients g * *scale and their optimiser's states (NULL: not used).
  * `updates`: made before this one. The weights are those from `at` on in the model's
  * block, of which those between borders do not decay (optim.h). The average goes `nearer`

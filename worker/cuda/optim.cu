@@ -73,6 +73,28 @@ void cuda_judge(const double *parts, int blocks, float most,
     LAUNCH(judge, 1, THREADS, stream, parts, blocks, most, scaler, head, scale);
 }
 
+template <int V>
+static __global__ void scale(const float *from, int64_t n, float by, float *to)
+{
+    for (EACH(q, n / V)) {
+        float v[V];
+        load<V>(from + q * V, v);
+        for (int k = 0; k < V; k++)
+            v[k] *= by;
+        store<V>(v, to + q * V);
+    }
+    for (EACH(i, n % V))
+        to[n / V * V + i] = from[n / V * V + i] * by;
+}
+
+void cuda_scale(const float *from, int64_t n, float by, float *to, cudaStream_t stream)
+{
+    if (((uintptr_t)from | (uintptr_t)to) % 16 == 0)
+        LAUNCH(scale<4>, blocks_for(n / 4), THREADS, stream, from, n, by, to);
+    else
+        LAUNCH(scale<1>, blocks_for(n), THREADS, stream, from, n, by, to);
+}
+
 static __device__ inline bool left_out(const struct cuda_update &u)
 {
     return u.head->sums.bad > 0 || u.head->sums.skipped > 0;

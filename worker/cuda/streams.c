@@ -13,13 +13,6 @@ int stage_enter(const struct stage *s, struct ddp_err *err)
     return check_cuda(cudaSetDevice(s->device), "changing the GPU", err);
 }
 
-int stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by, const char *doing,
-                  struct ddp_err *err)
-{
-    TRY(check_cuda(cudaEventRecord(by, from), doing, err));
-    return check_cuda(cudaStreamWaitEvent(to, by, 0), doing, err);
-}
-
 int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err)
 {
     return stream_follow(to, s->main, s->left, "a batch", err);

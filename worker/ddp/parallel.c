@@ -5,6 +5,11 @@
  * multiplied by the rank's number of samples when it is ready, and the sums are divided
  * by the samples of all ranks, which are sent with them.
  *
+ * With options.cuda the block, the gradients and the optimiser's states are on a GPU
+ * (device.h). The host has a copy of the block only during the calls that need one, for
+ * which everything is as with host memory: it is read from the GPU before, and written
+ * back if it has changed.
+ *
  * ddp-train uses the same parts (reducer.h, replica.h, saver.h, peers.h), but not these
  * functions; doc/tour.md says why.
  */
@@ -12,11 +17,14 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/ddp/device.h"
 #include "worker/ddp/kept.h"
 #include "worker/ddp/parallel_check.h"
 #include "worker/ddp/peers.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/saver.h"
+#include "worker/gpu/engine_object.h"
+#include "worker/kernels/scratch.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -47,10 +55,19 @@ struct ddp_parallel {
     struct saver *saver; /* owned; NULL: no checkpoints */
     struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
     bool cannot_restart; /* so it has set none */
+    /* options.cuda; else NULL */
+    const struct device_type *on;
+    struct device *device;  /* owned */
+    struct bucket *buckets; /* owned: buckets, and this rank's pieces, for the device */
+    bool failed;            /* the device has, */
+    struct ddp_err why;     /* for this reason */
 };
 
-static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size_t n)
+/* NCCL has only equal parts, so each parameter is padded to a line for each rank. */
+static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size_t n,
+                    bool cuda)
 {
+    size_t unit = cuda ? LINE * (size_t)ddp_group_size(p->group) : LINE;
     p->n = n;
     p->params = xcalloc(n, sizeof *p->params);
     p->blocks = xcalloc(n, sizeof *p->blocks);
@@ -63,18 +80,20 @@ static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size
         p->blocks[i] = (struct param){.name = params[i].name,
                                       .ndim = 2, /* each may end a bucket */
                                       .offset = at,
-                                      .count = (count + LINE - 1) / LINE * LINE};
+                                      .count = (count + unit - 1) / unit * unit};
     }
 }
 
 static float *weight(const struct ddp_parallel *p, size_t i)
 {
-    return p->state.weights + p->blocks[i].offset;
+    size_t at = p->blocks[i].offset;
+    return p->on ? p->on->weight(p->device, at) : p->state.weights + at;
 }
 
 static float *grad(const struct ddp_parallel *p, size_t i)
 {
-    return reducer_grads(p->reducer) + p->blocks[i].offset;
+    size_t at = p->blocks[i].offset;
+    return p->on ? p->on->grad(p->device, at) : reducer_grads(p->reducer) + at;
 }
 
 static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err *err)
@@ -94,6 +113,35 @@ static int refuse(struct ddp_group *g, int rc, struct ddp_err *err)
     return rc < 0 && culprit > 0 ? err_prefix(err, "rank %d", culprit) : rc;
 }
 
+static int open_device(struct ddp_parallel *p, const struct ddp_parallel_options *o,
+                       struct ddp_err *err)
+{
+    size_t nbuckets = reducer_buckets(p->reducer), npieces = 0;
+    struct rank_piece piece;
+    p->buckets = xcalloc(2 * p->n, sizeof *p->buckets);
+    for (size_t i = 0; i < nbuckets; i++)
+        p->buckets[i] = reducer_bucket(p->reducer, i);
+    while (!o->replicated && reducer_piece(p->reducer, &p->optim, npieces, &piece))
+        p->buckets[p->n + npieces++] = piece.at;
+    if (o->replicated)
+        p->buckets[p->n + npieces++] = (struct bucket){0, p->state.floats};
+    const struct device_job job = {.group = p->group,
+                                   .params = p->params,
+                                   .blocks = p->blocks,
+                                   .n = p->n,
+                                   .floats = p->state.floats,
+                                   .buckets = p->buckets,
+                                   .pieces = p->buckets + p->n,
+                                   .nbuckets = nbuckets,
+                                   .npieces = npieces,
+                                   .shard = !o->replicated,
+                                   .optim = &p->optim,
+                                   .stream = o->cuda_stream,
+                                   .timeout_ms = ddp_group_timeout(p->group)};
+    p->device = p->on->open(&job, err);
+    return p->device ? 0 : -1;
+}
+
 static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                 struct ddp_err *err)
 {
@@ -102,12 +150,16 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                               .overlap = true,
                                               .timed = o->buckets_by_time,
                                               .shard = !o->replicated,
-                                              .direct = !o->replicated};
+                                              .elsewhere = o->cuda,
+                                              .direct = !o->replicated && !o->cuda};
     const size_t floats = p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
     TRY(parallel_agree(p->group, p->params, p->n, o, err));
-    float *weights = ddp_arena_alloc(p->group, floats * sizeof *weights, err);
-    p->reducer =
-        weights ? reducer_create_for(p->group, p->blocks, p->n, settings, err) : NULL;
+    float *weights =
+        o->cuda ? NULL : ddp_arena_alloc(p->group, floats * sizeof *weights, err);
+    if (o->cuda && !(p->on = engine_object_symbol("ddp_device", err)))
+        err_prefix(err, "options.cuda");
+    if (weights || p->on)
+        p->reducer = reducer_create_for(p->group, p->blocks, p->n, settings, err);
     TRY(refuse(p->group, p->reducer ? 0 : -1, err));
     p->state = (struct replica){.model = "ddp.h",
                                 .params = p->shapes,
@@ -122,6 +174,8 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
         if (p->params[i].no_decay)
             optim_exempt(&p->optim, p->blocks[i].offset, p->blocks[i].count);
     p->clip_norm = o->clip_norm;
+    if (p->on)
+        TRY(open_device(p, o, err));
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
 
@@ -139,7 +193,7 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
         return NULL;
     struct ddp_parallel *p = xcalloc(1, sizeof *p);
     p->group = g;
-    lay_out(p, params, n);
+    lay_out(p, params, n, o.cuda);
     if (make(p, &o, err) < 0 || ddp_parallel_share(p, err) < 0) {
         ddp_parallel_destroy(p);
         return NULL;
@@ -159,6 +213,11 @@ void ddp_parallel_destroy(struct ddp_parallel *p)
         peers_end(p->peers);
     peers_destroy(p->peers);
     saver_destroy(p->saver);
+    if (p->on) {
+        p->on->close(p->device, p->failed || p->open);
+        free(p->state.weights);
+    }
+    free(p->buckets);
     reducer_destroy(p->reducer);
     optim_finish(&p->optim);
     free(p->params);
@@ -166,6 +225,15 @@ void ddp_parallel_destroy(struct ddp_parallel *p)
     free(p->shapes);
     free(p->ready);
     free(p);
+}
+
+/* ---- the state on the host ---- */
+
+/* The result of a call of the device. */
+static int noted(struct ddp_parallel *p, int rc)
+{
+    p->failed = p->failed || rc < 0;
+    return rc;
 }
 
 /* Copies to the arrays of the caller, or from them. */
@@ -179,12 +247,46 @@ static void copy_weights(struct ddp_parallel *p, bool out)
     }
 }
 
+/* The weights, and with `states` this rank's part of the optimiser, are on the host until
+ * put_back() or forget(). */
+static int fetch(struct ddp_parallel *p, bool states, struct ddp_err *err)
+{
+    if (!p->on)
+        return 0;
+    p->state.weights = scratch(p->state.floats);
+    return noted(p, p->on->copy(p->device, DEVICE_TO_HOST, p->state.weights,
+                                states && p->begun ? &p->optim : NULL, err));
+}
+
+static void forget(struct ddp_parallel *p)
+{
+    if (p->on) {
+        free(p->state.weights);
+        p->state.weights = NULL;
+    }
+}
+
+/* The weights have been changed on the host. */
+static int put_back(struct ddp_parallel *p, struct ddp_err *err)
+{
+    if (!p->on)
+        copy_weights(p, true);
+    else
+        TRY(noted(p,
+                  p->on->copy(p->device, DEVICE_FROM_HOST, p->state.weights, NULL, err)));
+    forget(p);
+    return 0;
+}
+
 int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
 {
-    copy_weights(p, false);
+    if (!p->on)
+        copy_weights(p, false);
+    else
+        TRY(noted(p, p->on->take_weights(p->device, err)));
+    TRY(fetch(p, false, err));
     TRY(ddp_broadcast(p->group, p->state.weights, p->state.floats, DDP_F32, 0, err));
-    copy_weights(p, true);
-    return 0;
+    return put_back(p, err);
 }
 
 /* Between steps, with the weights in place. */
@@ -204,12 +306,38 @@ int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *e
     TRY(check_between(p, "begin", err));
     /* before the first step they are loaded whole */
     reducer_keep_states(p->reducer, &p->optim);
+    if (p->on && !p->begun)
+        TRY(noted(p, p->on->copy(p->device, DEVICE_FROM_HOST, NULL, &p->optim, err)));
     memset(p->ready, 0, p->n * sizeof *p->ready);
     p->begun = p->open = true;
     p->unknown = 0;
     p->samples = samples;
     p->pending = p->n;
-    return reducer_begin(p->reducer, samples == 0, err);
+    return p->on ? noted(p, p->on->begin(p->device, samples == 0, err))
+                 : reducer_begin(p->reducer, samples == 0, err);
+}
+
+/* Errors are returned by ddp_parallel_step(). */
+static void take_on_device(struct ddp_parallel *p, size_t i)
+{
+    if (!p->failed)
+        noted(p, p->on->take(p->device, i, (float)p->samples, &p->why));
+}
+
+static void take(struct ddp_parallel *p, size_t i)
+{
+    const float *own = p->params[i].grad;
+    if (own)
+        memcpy(grad(p, i), own, p->params[i].count * sizeof *own);
+    p->optim.kernels->scale(grad(p, i), (int64_t)p->params[i].count, (float)p->samples);
+}
+
+static void reduce(struct ddp_parallel *p, const struct param *block)
+{
+    if (!p->on)
+        reducer_ready(block->offset, block->count, p->reducer);
+    else if (!p->failed)
+        noted(p, p->on->reduce(p->device, block->offset, &p->why));
 }
 
 void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
@@ -218,16 +346,13 @@ void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
         p->unknown = i;
     if (i >= p->n || !p->open || p->samples == 0 || p->ready[i])
         return;
-    const float *own = p->params[i].grad;
-    if (own)
-        memcpy(grad(p, i), own, p->params[i].count * sizeof *own);
-    p->optim.kernels->scale(grad(p, i), (int64_t)p->params[i].count, (float)p->samples);
+    if (p->on)
+        take_on_device(p, i);
+    else
+        take(p, i);
     p->ready[i] = true;
-    while (p->pending > 0 && p->ready[p->pending - 1]) {
-        p->pending--;
-        reducer_ready(p->blocks[p->pending].offset, p->blocks[p->pending].count,
-                      p->reducer);
-    }
+    while (p->pending > 0 && p->ready[p->pending - 1])
+        reduce(p, &p->blocks[--p->pending]);
 }
 
 /* The last parameter whose gradient is missing; n: none. The other ranks wait for this
@@ -243,6 +368,14 @@ static size_t find_missing(struct ddp_parallel *p)
     return missing;
 }
 
+static int step_on_device(struct ddp_parallel *p, const struct step_rule *how,
+                          double *norm, struct ddp_err *err)
+{
+    TRY(noted(p, p->on->step(p->device, how, norm, err)));
+    p->optim.counts.steps += how && isfinite(*norm);
+    return 0;
+}
+
 int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                       struct ddp_err *err)
 {
@@ -256,8 +389,15 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                              .correct = (float)p->samples,
                              .bad = missing < p->n || p->unknown > 0,
                              .lr = first ? lr : 0};
+    if (p->on && p->samples == 0)
+        reduce(p, &p->blocks[0]); /* nothing is left that another rank's GPU waits for */
+    sums.bad += p->failed;
     p->open = false;
-    TRY(reducer_finish(p->reducer, &sums, err));
+    TRY(p->on ? ddp_all_reduce(p->group, &sums, sizeof sums / sizeof(float), DDP_F32,
+                               DDP_SUM, err)
+              : reducer_finish(p->reducer, &sums, err));
+    if (p->failed)
+        return err_set(err, "%s", p->why.text);
     if (p->unknown > 0)
         return err_set(err, "ddp_parallel_ready(p, %zu) of %zu parameters", p->unknown,
                        p->n);
@@ -265,21 +405,24 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
         return err_set(err, "the gradient of '%s' is missing: ddp_parallel_ready(p, %zu)",
                        p->params[missing].name ? p->params[missing].name : "", missing);
     if (sums.bad > 0)
-        return err_set(err, "a gradient is missing on another rank, or its "
-                            "ddp_parallel_ready() got no parameter's number");
+        return err_set(err, "a gradient is missing on another rank, its "
+                            "ddp_parallel_ready() got no parameter's number, or its GPU "
+                            "has failed");
     step->samples = (size_t)sums.correct;
     step->loss = step->samples ? sums.loss / sums.correct : 0;
     step->norm = 0;
+    double norm;
     if (step->samples == 0)
-        return 0;
+        return p->on ? step_on_device(p, NULL, &norm, err) : 0;
     if (!(sums.lr >= 0 && sums.lr <= FLT_MAX))
         return err_set(err, "the learning rate is %g", (double)sums.lr);
     const struct step_rule how = {
         .lr = sums.lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
-    double norm;
-    TRY(reducer_step(p->reducer, &p->optim, p->state.weights, &how, &norm, err));
+    TRY(p->on ? step_on_device(p, &how, &norm, err)
+              : reducer_step(p->reducer, &p->optim, p->state.weights, &how, &norm, err));
     step->norm = (float)norm;
-    copy_weights(p, true);
+    if (!p->on)
+        copy_weights(p, true);
     return p->peers ? peers_progress(p->peers, err) : 0;
 }
 
@@ -287,11 +430,13 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
 {
     if (!p->optim.states[OPTIM_AVERAGE] || p->optim.counts.steps == 0)
         return err_set(err, "there is no average: it needs options.ema and a step");
-    if (!p->swapped && (check_between(p, "swap_average", err) < 0 ||
-                        reducer_gather_states(p->reducer, &p->optim, err) < 0))
-        return -1;
+    if (!p->swapped)
+        TRY(check_between(p, "swap_average", err));
+    TRY(fetch(p, !p->swapped, err));
+    if (!p->swapped)
+        TRY(reducer_gather_states(p->reducer, &p->optim, err));
     optim_swap_average(&p->optim, p->state.weights);
-    copy_weights(p, true);
+    TRY(put_back(p, err));
     p->swapped = !p->swapped;
     if (!p->swapped)
         reducer_forget_states(&p->optim);
@@ -331,6 +476,7 @@ static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_er
     struct ddp_err ignored;
     int rc = 0;
     bool whole, loaded = false;
+    TRY(fetch(p, true, err));
     if (disk && ddp_group_rank(p->group) == 0 && checkpoint_exists(p->place)) {
         loaded = true;
         rc = checkpoint_load(p->place, &p->state, &at, &whole, &ignored, err);
@@ -339,12 +485,13 @@ static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_er
              : peers_load(p->peers, &p->state, &at, &loaded, NULL, err));
     uint64_t got[2] = {loaded, at.step};
     TRY(ddp_broadcast(p->group, got, 2, DDP_I64, 0, err));
-    if (got[0]) {
-        TRY(replica_broadcast(p->group, &p->state, err));
-        copy_weights(p, true);
-    }
     *step = got[1];
-    return 0;
+    if (!got[0]) {
+        forget(p);
+        return 0;
+    }
+    TRY(replica_broadcast(p->group, &p->state, err));
+    return put_back(p, err);
 }
 
 int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
@@ -363,10 +510,12 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     if (!p->saver)
         return err_set(err, "ddp_parallel_save(): the options have no checkpoint");
     TRY(check_save(p, "save", step, err));
+    TRY(fetch(p, true, err));
     int rc = reducer_gather_states(p->reducer, &p->optim, err);
     if (rc == 0)
         rc = saver_start(p->saver, &p->state, &at, NULL, NULL, err);
     reducer_forget_states(&p->optim);
+    forget(p);
     return rc;
 }
 
@@ -391,7 +540,12 @@ int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     if (!p->peers && !p->cannot_restart)
         return err_set(err, "ddp_parallel_keep() needs ddp_parallel_restore() before");
     TRY(check_save(p, "keep", step, err));
-    return p->peers ? peers_save(p->peers, &p->state, &at, err) : 0;
+    if (!p->peers)
+        return 0;
+    TRY(fetch(p, true, err));
+    int rc = peers_save(p->peers, &p->state, &at, err);
+    forget(p);
+    return rc;
 }
 
 int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)
@@ -404,5 +558,8 @@ int ddp_parallel_finish(struct ddp_parallel *p, struct ddp_err *err)
 int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err)
 {
     uint64_t sum;
-    return replica_check(p->group, &p->state, &sum, err);
+    TRY(fetch(p, false, err));
+    int rc = replica_check(p->group, &p->state, &sum, err);
+    forget(p);
+    return rc;
 }

@@ -109,6 +109,8 @@ static int check_options(const struct ddp_parallel_options *o, struct ddp_err *e
         return err_set(err, "beta2 is %g: from 0 to below 1", (double)o->beta2);
     if (!(o->ema >= 0 && o->ema < 1))
         return err_set(err, "ema is %g: from 0 to below 1", (double)o->ema);
+    if (o->cuda && o->buckets_by_time)
+        return err_set(err, "buckets_by_time is for host memory, not for cuda");
     return 0;
 }
 
@@ -134,6 +136,7 @@ int parallel_agree(struct ddp_group *g, const struct ddp_param *params, size_t n
                 {"replicated", o->replicated},
                 {"buckets_by_time", o->buckets_by_time},
                 {"ema", hash_of(o->ema)},
+                {"cuda (memory of GPUs, or of hosts)", o->cuda},
                 {"checkpoint (one, or none)", o->checkpoint != NULL}};
     uint64_t mine[ARRAY_LEN(rows)];
     int other;

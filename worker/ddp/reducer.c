@@ -131,9 +131,10 @@ struct reducer *reducer_create_for(struct ddp_group *group, const struct param *
     r->nbuckets =
         bucket_plan(params, nparams, settings.first_bytes / sizeof(float),
                     at_once ? SIZE_MAX : settings.cap_bytes / sizeof(float), r->buckets);
-    r->block = ddp_arena_alloc(group, (HEAD + r->count) * sizeof(float), err);
+    if (!settings.elsewhere)
+        r->block = ddp_arena_alloc(group, (HEAD + r->count) * sizeof(float), err);
     r->grads = r->block ? r->block + HEAD : NULL;
-    if (!r->block || find_others(r, params, nparams, err) < 0) {
+    if ((!r->block && !settings.elsewhere) || find_others(r, params, nparams, err) < 0) {
         reducer_destroy(r);
         return NULL;
     }
@@ -202,6 +203,11 @@ int reducer_use_plan(struct reducer *r, const char *text)
         cut_pieces(r);
     }
     return n > 0 ? 0 : -1;
+}
+
+struct bucket reducer_bucket(const struct reducer *r, size_t i)
+{
+    return r->buckets[i];
 }
 
 float *reducer_grads(struct reducer *r)

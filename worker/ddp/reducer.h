@@ -41,7 +41,9 @@ struct reducer_settings {
     bool overlap;                  /* false: all reductions after backward */
     bool timed;                    /* plan buckets by time, after a few steps */
     bool shard;
-    bool direct; /* ranks that share memory use no buckets, and work as with `shard` */
+    bool elsewhere; /* gradients are not in the host's memory: the reducer only has the
+                       plan, and the pieces of the optimiser's states */
+    bool direct;    /* ranks that share memory use no buckets, and work as with `shard` */
     struct model *factors; /* then its linear layers, with one batch per step, have
                               factors in place of gradients; NULL: none */
     struct trace *trace;   /* gets a span for each bucket in flight or, where ranks share
@@ -68,6 +70,8 @@ size_t reducer_buckets(const struct reducer *r);
  * plan. */
 void reducer_plan_text(const struct reducer *r, char *text, size_t size);
 int reducer_use_plan(struct reducer *r, const char *text);
+/* Bucket i of the plan. */
+struct bucket reducer_bucket(const struct reducer *r, size_t i);
 /* The block of this rank's gradients. */
 float *reducer_grads(struct reducer *r);
 

@@ -260,6 +260,11 @@ void ddp_group_set_timeout(struct ddp_group *g, int64_t timeout_ms)
     g->timeout_ms = timeout_ms > 0 ? timeout_ms : DEFAULT_TIMEOUT_MS;
 }
 
+int64_t ddp_group_timeout(const struct ddp_group *g)
+{
+    return g->timeout_ms;
+}
+
 void ddp_group_destroy(struct ddp_group *g)
 {
     if (!g)

@@ -110,6 +110,15 @@ struct block_work {
     }
 };
 
+extern "C" cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
+{
+    int device = device_of(p);
+    *a = {};
+    a->type = device < 0 ? cudaMemoryTypeUnregistered : cudaMemoryTypeDevice;
+    a->device = device;
+    return cudaSuccess;
+}
+
 extern "C" cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     size_t room = (bytes + PAGE - 1) / PAGE * PAGE;

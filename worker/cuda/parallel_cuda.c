@@ -1,0 +1,420 @@
+/* worker/cuda/parallel_cuda.c - see worker/ddp/device.h: data parallelism for a program
+ * whose parameters are in GPU memory
+ *
+ * Everything is put on one stream, in the order in which the program makes its gradients
+ * known: a gradient is copied and multiplied by the rank's samples; a bucket is reduced
+ * when it is complete; after the last one the optimiser updates this rank's pieces, and
+ * the weights are gathered. The stream has priority, so that this is done beside the
+ * program's backward pass, on its own stream.
+ */
+#include "worker/cuda/comm.h"
+#include "worker/cuda/kernels.h"
+#include "worker/ddp/device.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SLOTS = 2, LINE = 16 };
+
+static const char *const what = "a step";
+
+/* What the kernels of a step read, in device memory. */
+struct told {
+    struct cuda_step step;
+    struct cuda_scaler scaler; /* gradients are multiplied by the samples of all ranks */
+    struct cuda_head head;
+    float scale;      /* what the update multiplies them by */
+    uint64_t updates; /* before this one */
+};
+
+/* What the norm is computed from. */
+struct squares {
+    double parts[CUDA_PARTS];
+    struct cuda_head head;
+};
+
+struct device {
+    struct device_job job;
+    int index, rank, size;
+    struct comm *comm; /* owned; NULL: one rank */
+    struct device_memory memory;
+    float *weights, *grads, *states[OPTIM_STATES];
+    size_t *borders; /* the optimiser's */
+    double *parts;
+    struct told *told, *sent[SLOTS]; /* sent: pinned */
+    struct squares *squares;         /* pinned */
+    cudaStream_t stream, caller;
+    cudaEvent_t now, done[SLOTS]; /* done: a slot's last step */
+    size_t reduced;               /* buckets */
+    uint64_t steps;
+};
+
+/* Waits for all that is on the stream. */
+static int drain(struct device *d, const char *doing, struct ddp_err *err)
+{
+    TRY(check_cuda(cudaEventRecord(d->now, d->stream), doing, err));
+    return comm_await(d->comm, d->now, d->job.timeout_ms, doing, err);
+}
+
+/* ---- making ---- */
+
+static int check_memory(const struct device *d, const float *at, const char *kind,
+                        size_t i, struct ddp_err *err)
+{
+    struct cudaPointerAttributes a;
+    if (!at)
+        return 0;
+    TRY(check_cuda(cudaPointerGetAttributes(&a, at), "where parameters are", err));
+    if (a.type == cudaMemoryTypeManaged ||
+        (a.type == cudaMemoryTypeDevice && a.device == d->index))
+        return 0;
+    return err_set(
+        err,
+        "the %s of parameter %zu are not in the memory of GPU %d, which is the "
+        "current device",
+        kind, i, d->index);
+}
+
+static int check_params(const struct device *d, struct ddp_err *err)
+{
+    for (size_t i = 0; i < d->job.n; i++) {
+        TRY(check_memory(d, d->job.params[i].weight, "weights", i, err));
+        TRY(check_memory(d, d->job.params[i].grad, "gradients", i, err));
+    }
+    return 0;
+}
+
+static size_t padded(size_t floats)
+{
+    return (floats + LINE - 1) / LINE * LINE;
+}
+
+static int allocate(struct device *d, struct ddp_err *err)
+{
+    struct device_memory *m = &d->memory;
+    const struct optim *o = d->job.optim;
+    size_t block = d->job.floats * sizeof(float), mine = 0;
+    for (size_t i = 0; i < d->job.npieces; i++)
+        mine += padded(d->job.pieces[i].count);
+    TRY(device_alloc(m, "weights", block, &d->weights, err));
+    TRY(device_alloc(m, "gradients", block, &d->grads, err));
+    for (int k = 0; k < OPTIM_STATES; k++)
+        if (o->states[k])
+            TRY(device_alloc(m, "the optimiser", mine * sizeof(float), &d->states[k],
+                             err));
+    if (o->nborders > 0) {
+        size_t borders = o->nborders * sizeof *o->borders;
+        TRY(device_alloc(m, "the optimiser", borders, &d->borders, err));
+        TRY(check_cuda(
+            cudaMemcpy(d->borders, o->borders, borders, cudaMemcpyHostToDevice),
+            "the optimiser", err));
+    }
+    TRY(device_alloc(m, "a step", CUDA_PARTS * sizeof *d->parts, &d->parts, err));
+    TRY(device_alloc(m, "a step", sizeof *d->told, &d->told, err));
+    for (int i = 0; i < SLOTS; i++)
+        TRY(pinned_alloc(sizeof *d->sent[i], &d->sent[i], err));
+    return pinned_alloc(sizeof *d->squares, &d->squares, err);
+}
+
+static int make_stream(struct device *d, struct ddp_err *err)
+{
+    cudaEvent_t *events[] = {&d->now, &d->done[0], &d->done[1]};
+    int usual, first;
+    TRY(check_cuda(cudaDeviceGetStreamPriorityRange(&usual, &first), what, err));
+    TRY(check_cuda(cudaStreamCreateWithPriority(&d->stream, cudaStreamNonBlocking, first),
+                   what, err));
+    for (size_t i = 0; i < ARRAY_LEN(events); i++)
+        TRY(check_cuda(cudaEventCreateWithFlags(events[i], cudaEventDisableTiming), what,
+                       err));
+    return 0;
+}
+
+static int make(struct device *d, struct ddp_err *err)
+{
+    TRY(check_cuda(cudaGetDevice(&d->index), "no GPU", err));
+    d->memory.device = d->index;
+    TRY(check_params(d, err));
+    TRY(make_stream(d, err));
+    return allocate(d, err);
+}
+
+static void cuda_close(struct device *d, bool under_way)
+{
+    struct ddp_err ignored;
+    if (!d)
+        return;
+    under_way = under_way || drain(d, what, &ignored) < 0;
+    if (!comm_destroy(d->comm, under_way)) {
+        free(d); /* NCCL may still use the memory */
+        return;
+    }
+    device_free(&d->memory);
+    for (int i = 0; i < SLOTS; i++) {
+        cudaFreeHost(d->sent[i]);
+        if (d->done[i])
+            cudaEventDestroy(d->done[i]);
+    }
+    cudaFreeHost(d->squares);
+    if (d->now)
+        cudaEventDestroy(d->now);
+    if (d->stream)
+        cudaStreamDestroy(d->stream);
+    free(d);
+}
+
+/* Joins the ranks; NCCL connects them in the first collective. */
+static int join(struct device *d, int rc, struct ddp_err *err)
+{
+    if (d->size == 1)
+        return rc;
+    d->comm = comm_create(d->job.group, &d->index, 1, rc, err);
+    if (!d->comm)
+        return -1;
+    TRY(comm_all_reduce(d->comm, 0, d->parts, CUDA_PARTS, DDP_F64, d->stream, err));
+    return drain(d, "the first sum", err);
+}
+
+static struct device *cuda_open(const struct device_job *job, struct ddp_err *err)
+{
+    struct device *d = xcalloc(1, sizeof *d);
+    d->job = *job;
+    d->caller = job->stream;
+    d->rank = ddp_group_rank(job->group);
+    d->size = ddp_group_size(job->group);
+    if (join(d, make(d, err), err) == 0)
+        return d;
+    cuda_close(d, true);
+    return NULL;
+}
+
+static float *cuda_weight(const struct device *d, size_t offset)
+{
+    return d->weights + offset;
+}
+
+static float *cuda_grad(const struct device *d, size_t offset)
+{
+    return d->grads + offset;
+}
+
+/* ---- a step ---- */
+
+static int cuda_begin(struct device *d, bool idle, struct ddp_err *err)
+{
+    d->reduced = 0;
+    if (d->steps >= SLOTS)
+        TRY(comm_await(d->comm, d->done[d->steps % SLOTS], d->job.timeout_ms, what, err));
+    return idle ? check_cuda(cudaMemsetAsync(d->grads, 0, d->job.floats * sizeof(float),
+                                             d->stream),
+                             what, err)
+                : 0;
+}
+
+static int cuda_take(struct device *d, size_t i, float by, struct ddp_err *err)
+{
+    const float *own = d->job.params[i].grad;
+    float *to = d->grads + d->job.blocks[i].offset;
+    TRY(stream_follow(d->stream, d->caller, d->now, what, err));
+    cuda_scale(own ? own : to, (int64_t)d->job.params[i].count, by, to, d->stream);
+    return check_launches("a gradient", err);
+}
+
+static int reduce(struct device *d, struct bucket b, struct ddp_err *err)
+{
+    float *g = d->grads + b.offset;
+    if (!d->comm)
+        return 0;
+    return d->job.shard
+               ? comm_reduce_scatter(d->comm, 0, g, b.count / (size_t)d->size, d->stream,
+                                     err)
+               : comm_all_reduce(d->comm, 0, g, b.count, DDP_F32, d->stream, err);
+}
+
+static int cuda_reduce(struct device *d, size_t offset, struct ddp_err *err)
+{
+    size_t final = bucket_final(d->job.buckets, d->job.nbuckets, d->reduced, offset);
+    while (d->reduced < final)
+        TRY(reduce(d, d->job.buckets[d->reduced++], err));
+    return 0;
+}
+
+static int tell(struct device *d, const struct step_rule *how, struct ddp_err *err)
+{
+    struct told *t = d->sent[d->steps % SLOTS];
+    *t = (struct told){.step = {.lr = how->lr},
+                       .scaler = {.scale = 1 / how->by},
+                       .scale = how->by,
+                       .updates = d->job.optim->counts.steps};
+    return check_cuda(
+        cudaMemcpyAsync(d->told, t, sizeof *t, cudaMemcpyHostToDevice, d->stream), what,
+        err);
+}
+
+/* The norm of all ranks' pieces, which changes the scale. */
+static int clip(struct device *d, double most, struct ddp_err *err)
+{
+    struct told *t = d->told;
+    for (size_t i = 0; i < d->job.npieces; i++)
+        cuda_squares(d->grads + d->job.pieces[i].offset, (int64_t)d->job.pieces[i].count,
+                     i > 0, d->parts, d->stream);
+    if (d->comm && d->job.shard)
+        TRY(comm_all_reduce(d->comm, 0, d->parts, CUDA_PARTS, DDP_F64, d->stream, err));
+    cuda_judge(d->parts, 1, (float)most, &t->scaler, &t->head, &t->scale, d->stream);
+    TRY(check_cuda(cudaMemcpyAsync(d->squares->parts, d->parts, sizeof d->squares->parts,
+                                   cudaMemcpyDeviceToHost, d->stream),
+                   what, err));
+    return check_cuda(cudaMemcpyAsync(&d->squares->head, &t->head, sizeof t->head,
+                                      cudaMemcpyDeviceToHost, d->stream),
+                      what, err);
+}
+
+static void optimise(struct device *d)
+{
+    const struct optim *o = d->job.optim;
+    size_t at = 0;
+    for (size_t i = 0; i < d->job.npieces; at += padded(d->job.pieces[i++].count)) {
+        struct bucket p = d->job.pieces[i];
+        struct cuda_update u = {.w = d->weights + p.offset,
+                                .g = d->grads + p.offset,
+                                .nearer = optim_nearer(o),
+                                .n = (int64_t)p.count,
+                                .at = p.offset,
+                                .nborders = o->nborders,
+                                .borders = d->borders,
+                                .scale = &d->told->scale,
+                                .updates = &d->told->updates,
+                                .s = &d->told->step,
+                                .head = &d->told->head};
+        for (int k = 0; k < OPTIM_STATES; k++)
+            u.states[k] = d->states[k] ? d->states[k] + at : NULL;
+        cuda_optimise(&u, o, d->stream);
+    }
+}
+
+static int gather(struct device *d, struct ddp_err *err)
+{
+    if (!d->comm || !d->job.shard)
+        return 0;
+    TRY(comm_begin(d->comm, err));
+    for (size_t i = 0; i < d->job.nbuckets; i++) {
+        struct bucket b = d->job.buckets[i];
+        TRY(comm_all_gather(d->comm, 0, d->weights + b.offset, b.count / (size_t)d->size,
+                            d->stream, err));
+    }
+    return comm_end(d->comm, err);
+}
+
+/* Copies the block to the caller's weights, or from them. */
+static int copy_own(struct device *d, bool out, struct ddp_err *err)
+{
+    for (size_t i = 0; i < d->job.n; i++) {
+        float *own = d->job.params[i].weight;
+        float *ours = d->weights + d->job.blocks[i].offset;
+        if (own)
+            TRY(check_cuda(cudaMemcpyAsync(out ? own : ours, out ? ours : own,
+                                           d->job.params[i].count * sizeof *own,
+                                           cudaMemcpyDeviceToDevice, d->stream),
+                           "copying weights", err));
+    }
+    return 0;
+}
+
+/* As the device decided: it has changed no weight if the norm is not finite. */
+static double norm_of(const struct device *d, double by)
+{
+    double sum = 0;
+    for (int i = 0; i < CUDA_PARTS; i++)
+        sum += d->squares->parts[i];
+    double norm = sqrt(sum) * by;
+    bool skipped = d->squares->head.sums.skipped > 0 || d->squares->head.sums.bad > 0;
+    return skipped && isfinite(norm) ? (double)INFINITY : norm;
+}
+
+static int cuda_step(struct device *d, const struct step_rule *how, double *norm,
+                     struct ddp_err *err)
+{
+    cudaEvent_t done = d->done[d->steps % SLOTS];
+    bool normed = how && how->clip_norm > 0;
+    *norm = 0;
+    if (!how)
+        return stream_follow(d->caller, d->stream, d->now, what, err);
+    TRY(tell(d, how, err));
+    if (normed)
+        TRY(clip(d, how->clip_norm, err));
+    optimise(d);
+    TRY(check_launches("the optimiser", err));
+    TRY(gather(d, err));
+    TRY(copy_own(d, true, err));
+    TRY(stream_follow(d->caller, d->stream, done, what, err));
+    d->steps++;
+    if (!normed)
+        return 0;
+    TRY(comm_await(d->comm, done, d->job.timeout_ms, what, err));
+    *norm = norm_of(d, (double)how->by);
+    return 0;
+}
+
+/* ---- between the host and the device ---- */
+
+static int copy(struct device *d, enum device_way way, void *host, void *device,
+                size_t floats, struct ddp_err *err)
+{
+    bool down = way == DEVICE_TO_HOST;
+    return check_cuda(
+        cudaMemcpyAsync(
+            down ? host : device, down ? device : host, floats * sizeof(float),
+            down ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, d->stream),
+        "copying the state", err);
+}
+
+static int copy_states(struct device *d, enum device_way way, struct optim *o,
+                       struct ddp_err *err)
+{
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        size_t at = 0;
+        for (size_t i = 0; i < d->job.npieces && d->states[k];
+             at += padded(d->job.pieces[i++].count)) {
+            struct bucket p = d->job.pieces[i];
+            TRY(copy(d, way, o->states[k] + (o->shared ? at : p.offset),
+                     d->states[k] + at, p.count, err));
+        }
+    }
+    return 0;
+}
+
+static int cuda_copy(struct device *d, enum device_way way, float *weights,
+                     struct optim *states, struct ddp_err *err)
+{
+    const char *doing = "copying the state";
+    TRY(stream_follow(d->stream, d->caller, d->now, doing, err));
+    if (weights)
+        TRY(copy(d, way, weights, d->weights, d->job.floats, err));
+    if (weights && way == DEVICE_FROM_HOST)
+        TRY(copy_own(d, true, err));
+    if (states)
+        TRY(copy_states(d, way, states, err));
+    return drain(d, doing, err);
+}
+
+static int cuda_take_weights(struct device *d, struct ddp_err *err)
+{
+    TRY(stream_follow(d->stream, d->caller, d->now, what, err));
+    return copy_own(d, false, err);
+}
+
+__attribute__((visibility("default"))) extern const struct device_type ddp_device;
+const struct device_type ddp_device = {
+    .open = cuda_open,
+    .close = cuda_close,
+    .weight = cuda_weight,
+    .grad = cuda_grad,
+    .begin = cuda_begin,
+    .take = cuda_take,
+    .reduce = cuda_reduce,
+    .step = cuda_step,
+    .take_weights = cuda_take_weights,
+    .copy = cuda_copy,
+};

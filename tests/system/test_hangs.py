@@ -398,6 +398,19 @@ class Hangs(launch.LaunchTest):
                          r"arrived: it is ")
         self.assertIn("the job hangs", job.err)
 
+    def test_a_stop_is_no_part_of_the_time(self):
+        """By Ctrl-Z, for longer than --hang-after; heartbeats measure it to within a second."""
+        job = self.start("-np", 3, "--hang-after", "4s", "--on-hang", "stop", os.environ["HANG_GROUP"],
+                         cwd=self.folder.name)
+        launch.wait_until(lambda: job.out.count("up") == 3)
+        job.signal(signal.SIGTSTP)
+        launch.wait_until(lambda: launch.state_of(job.process.pid) == "T")
+        time.sleep(6)
+        job.signal(signal.SIGCONT)
+        job.wait()
+        self.assert_ended(job, 124)
+        self.assertGreaterEqual(int(re.search(r"have waited (\d+) s", job.err)[1]), 4 + 6 - 1)
+
     def test_a_restart_after_a_hang(self):
         job = self.launch("--hang-after", "1s", "--on-hang", "restart", "--max-restarts", "1",
                           "--timeout", "40s", os.environ["HANG_GROUP"])

@@ -14,6 +14,7 @@
  */
 #define LOG_SUBSYS "diagnose"
 #include "launcher/job/plugin.h"
+#include "launcher/link/heartbeat.h"
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
@@ -62,6 +63,7 @@ struct diagnose {
     struct event *check;     /* owned: the next brief inquiry */
     struct event *last_call; /* owned: shortly before --timeout */
     int64_t reported_ms;     /* when a hang was reported; 0: none in this attempt */
+    int64_t late_ms;         /* heartbeat_late_ms() at the last brief inquiry */
     struct idset held;       /* ranks that have failed, while that is held back */
 
     struct own_program child; /* evaluates the answers */
@@ -123,10 +125,14 @@ static void check_later(struct diagnose *d, int64_t ms)
         loop_arm(d->check, ms > BRIEF_MS ? ms : BRIEF_MS);
 }
 
-/* All brief answers are there: {"idle_ms", "waiting", "known"} of each node. */
+/* All brief answers are there: {"idle_ms", "waiting", "known"} of each node. Time in
+ * which we did not run is no part of --hang-after: the ranks were stopped as well,
+ * perhaps. */
 static void evaluate_brief(struct diagnose *d)
 {
     int64_t idle_ms = INT64_MAX, after_ms = d->j->opts->hang_after_ms;
+    int64_t late_ms = heartbeat_late_ms(d->j->beats.heartbeat),
+            stopped_ms = late_ms - d->late_ms;
     bool waiting = false;
     for (size_t i = 0; i < d->j->alloc->nnodes; i++) {
         struct evbuffer *text = d->answers[i].text;
@@ -139,8 +145,11 @@ static void evaluate_brief(struct diagnose *d)
         waiting |= int_of(o, "waiting") > 0;
     }
     drop_answers(d);
+    d->late_ms = late_ms;
+    bool known = idle_ms != INT64_MAX;
     bool same = d->reported_ms && idle_ms >= now_ms() - d->reported_ms;
-    if (idle_ms != INT64_MAX && idle_ms >= after_ms && waiting && !same) {
+    idle_ms = idle_ms > stopped_ms ? idle_ms - stopped_ms : 0;
+    if (known && idle_ms >= after_ms && waiting && !same) {
         d->reported_ms = now_ms();
         inquire(d, REASON_HANG);
     } else {

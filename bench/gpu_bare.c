@@ -17,7 +17,7 @@
 #include "common/mem.h"
 #include "common/scoped.h"
 #include "worker/cuda/autotune.h"
-#include "worker/cuda/layers.h"
+#include "worker/cuda/layers_impl.h"
 #include "worker/kernels/rng.h"
 
 #include <stdio.h>
@@ -34,14 +34,14 @@ struct bare {
     struct layers_plan *plan;
     struct tuner tuner; /* its choices are the net's */
     float *weights, *grads;
-    struct cuda_step *step; /* NULL unless the model is of tokens */
     int batch;
     /* of the layers, forward and backward, in the order in which they are put */
     cudaEvent_t *at; /* [most + 1] */
     struct part {
         const char *layer;
-        char phase;
+        const char *way;
     } * parts; /* [most] */
+    bool noted;
     int nparts, most;
 };
 
@@ -82,7 +82,7 @@ static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
         check_cuda(cudaDeviceSynchronize(), what, err) < 0)
         return -1;
     layers_refresh(b->net);
-    if (b->step) /* tokens are 0, and the products of the loss give the gradient */
+    if (b->net->tokens) /* tokens are 0, and the products of the loss give the gradient */
         return check_launches(what, err);
     return put_numbers(b, ends.x, n * image, ends.type, err) < 0 ||
                    put_numbers(b, ends.dy, n * (size_t)io.outputs, ends.type, err) < 0
@@ -91,14 +91,13 @@ static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
 }
 
 /* Images of 28x28, or in colours of 32x32; or tokens. -1: there is no such model. */
-static int find_io(const char *model, struct io_shape *io, bool *tokens,
-                   struct ddp_err *err)
+static int find_io(const char *model, struct io_shape *io, struct ddp_err *err)
 {
     struct model_type *type = model_type_find(model, err);
     if (!type)
         return -1;
-    *tokens = type->task == TASK_TOKENS;
-    *io = *tokens ? (struct io_shape){1, 1, type->context, type->vocabulary}
+    *io = type->task == TASK_TOKENS
+              ? (struct io_shape){1, 1, type->context, type->vocabulary}
           : strcmp(model, "resnet18") == 0 ? (struct io_shape){3, 32, 32, 10}
                                            : (struct io_shape){1, 28, 28, 10};
     model_type_free(type);
@@ -109,8 +108,7 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
                      struct ddp_err *err)
 {
     struct io_shape io;
-    bool tokens;
-    if (find_io(model, &io, &tokens, err) < 0)
+    if (find_io(model, &io, err) < 0)
         return -1;
     struct layers_settings settings = {
         .io = io, .max_batch = b->batch, .precision = precision};
@@ -127,8 +125,7 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
         check_cuda(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), what,
                    err) < 0 ||
         device_alloc(&b->memory, "weights", bytes, &b->weights, err) < 0 ||
-        device_alloc(&b->memory, "gradients", bytes, &b->grads, err) < 0 ||
-        (tokens && device_alloc(&b->memory, "steps", sizeof *b->step, &b->step, err) < 0))
+        device_alloc(&b->memory, "gradients", bytes, &b->grads, err) < 0)
         return -1;
     b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream, err);
     b->plan = b->net ? layers_plan(b->net, b->batch, err) : NULL;
@@ -139,14 +136,61 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     return check_cuda(cudaStreamSynchronize(b->stream), what, err);
 }
 
+/* An event behind the layer, if it is timed. */
+static int note_layer(struct bare *b, const char *layer, const char *way,
+                      struct ddp_err *err)
+{
+    if (!b->noted)
+        return 0;
+    b->parts[b->nparts] = (struct part){layer, way};
+    return check_cuda(
+        cudaEventRecordWithFlags(b->at[++b->nparts], b->stream, cudaEventRecordExternal),
+        what, err);
+}
+
+/* A layer's products. Attention by our own kernels has none. */
+static int put_layer(struct bare *b, int i, bool back, struct ddp_err *err)
+{
+    struct layers *net = b->net;
+    const struct layer *l = &net->layers[i];
+    const struct layer_plan *p = &b->plan->layers[i];
+    enum pass pass = back ? PASS_WEIGHTS : PASS_FORWARD, end = back ? PASSES : pass + 1;
+    for (; l->op->products && pass < end; pass++) {
+        bool ours = l->op == &layer_attention && !p->how[pass].plan;
+        if (has_product(l, pass) && !ours)
+            TRY(l->op->products->play(net, l, p, pass, err));
+    }
+    return note_layer(b, l->spec->name, back ? "backward" : "forward", err);
+}
+
+/* The products of the logits, piece by piece, as layers_token_loss() puts them. */
+static int put_logits(struct bare *b, struct ddp_err *err)
+{
+    struct layers *net = b->net;
+    const struct layer_plan *plans = &b->plan->layers[net->nlayers];
+    int all = b->batch * (int)net->layers[0].rows, rows;
+    for (int from = 0; from < all; from += rows) {
+        int rest = plans[0].n == 0 || all - from < plans[0].n;
+        rows = plans[rest].n;
+        for (enum pass pass = PASS_FORWARD; pass < PASSES; pass++)
+            TRY(linear_rows(net, &net->layers[net->nlayers + rest], &plans[rest], pass,
+                            (size_t)from, from > 0, err));
+    }
+    return 0;
+}
+
 /* All products of a step, on the stream. */
 static int put(struct bare *b, struct ddp_err *err)
 {
-    const struct cuda_loss loss = {.s = b->step, .n = b->batch};
-    if (layers_forward(b->net, b->plan, NULL, 0, err) < 0 ||
-        (b->step && layers_token_loss(b->net, b->plan, &loss, b->grads, err) < 0))
-        return -1;
-    return layers_backward(b->net, b->plan, b->grads, NULL, NULL, err);
+    int n = b->net->nlayers;
+    b->net->grads = b->grads;
+    for (int i = 0; i < n; i++)
+        TRY(put_layer(b, i, false, err));
+    if (b->net->logits)
+        TRY(put_logits(b, err));
+    for (int i = n - 1; i >= 0; i--)
+        TRY(put_layer(b, i, true, err));
+    return 0;
 }
 
 /* `first`: an event before all of it, or NULL. */
@@ -216,16 +260,6 @@ static int time_plays(struct bare *b, double seconds, double *us, struct ddp_err
 
 /* ---- layer by layer ---- */
 
-static int note_layer(const char *layer, char phase, void *bare, struct ddp_err *err)
-{
-    struct bare *b = bare;
-    b->parts[b->nparts].layer = layer;
-    b->parts[b->nparts].phase = phase;
-    return check_cuda(
-        cudaEventRecordWithFlags(b->at[++b->nparts], b->stream, cudaEventRecordExternal),
-        what, err);
-}
-
 static int time_layers(struct bare *b, struct ddp_err *err)
 {
     cudaGraphExec_t exec;
@@ -234,9 +268,9 @@ static int time_layers(struct bare *b, struct ddp_err *err)
             return -1;
     }
     b->nparts = 0;
-    layers_observe(b->net, note_layer, b);
+    b->noted = true;
     int rc = record(b, b->at[0], &exec, err);
-    layers_observe(b->net, NULL, NULL);
+    b->noted = false;
     if (rc < 0)
         return -1;
     for (int i = 0; i < PLAYS; i++) { /* the last one counts */
@@ -259,8 +293,8 @@ static int tell_times(struct bare *b, double seconds, struct ddp_err *err)
         float ms;
         if (check_cuda(cudaEventElapsedTime(&ms, b->at[i], b->at[i + 1]), what, err) < 0)
             return -1;
-        printf("%s\"%s %s\":%.3f", i ? "," : "", b->parts[i].layer,
-               b->parts[i].phase == 'f' ? "forward" : "backward", (double)ms * 1000);
+        printf("%s\"%s %s\":%.3f", i ? "," : "", b->parts[i].layer, b->parts[i].way,
+               (double)ms * 1000);
     }
     printf("}");
     return 0;
@@ -270,11 +304,9 @@ static int tell_times(struct bare *b, double seconds, struct ddp_err *err)
 static int tune(struct bare *b, double most_seconds, struct ddp_err *err)
 {
     b->tuner.left_ns = (int64_t)(1e9 * most_seconds);
-    layers_bare(b->net, false);
     int rc = autotune_measure(&b->tuner, b->net, b->batch, b->grads, err);
     if (rc == 0)
         rc = layers_choose(b->net, &b->tuner.choices, b->grads, err);
-    layers_bare(b->net, true);
     return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
 }
 
@@ -286,7 +318,6 @@ static int run(const char *model, int batch, enum precision precision, double se
     if (bare_open(&b, model, precision, err) < 0 ||
         check_cuda(cudaGetDeviceProperties(&prop, 0), what, err) < 0)
         return -1;
-    layers_bare(b.net, true);
     printf("{\"device\":\"%s\",", prop.name);
     if (tell_times(&b, seconds, err) < 0)
         return -1;

@@ -91,17 +91,14 @@ static int conv_build(struct layers *net, const struct layer *l,
 static int conv_play(struct layers *net, const struct layer *l,
                      const struct layer_plan *p, enum pass pass, struct ddp_err *err)
 {
-    float *dw = grads_of(net, l->weight);
     void *x = pass == PASS_INPUTS ? gradient_of(net, l->in) : input_of(net, l);
     void *w = pass != PASS_WEIGHTS ? weights_at(net, l->weight)
               : widens(net, pass)  ? net->dw
-                                   : dw;
+                                   : (void *)grads_of(net, l->weight);
     void *y = pass == PASS_FORWARD ? product_of(net, l) : product_grad_of(net, l);
-    TRY(check_dnn(conv_graph_play(p->how[pass].plan, net->dnn, x, w, y, net->workspace),
-                  l->spec->name, err));
-    if (widens(net, pass) && !net->bare)
-        cuda_widen(net->dw, (int64_t)l->weight->count, net->type, dw, net->stream);
-    return 0;
+    return check_dnn(
+        conv_graph_play(p->how[pass].plan, net->dnn, x, w, y, net->workspace),
+        l->spec->name, err);
 }
 
 static const struct products conv_products = {conv_key, conv_describe, conv_build,
@@ -111,19 +108,21 @@ static const struct products conv_products = {conv_key, conv_describe, conv_buil
 static int conv(struct layers *net, const struct layer *l, const struct layer_plan *p,
                 bool back, struct ddp_err *err)
 {
-    bool more = !l->spec->bare && !net->bare;
     struct cuda_map map = map_of(net, l->wide, p->n);
     if (!back) {
         TRY(conv_play(net, l, p, PASS_FORWARD, err));
-        if (more)
+        if (!l->spec->bare)
             cuda_bias_relu(product_of(net, l), weights_of(net, l->bias), map, l->y,
                            l->arg, net->stream);
         return 0;
     }
-    if (more)
+    if (!l->spec->bare)
         cuda_bias_relu_back(l->y, net->slots[l->slot], l->arg, kept_scale(net, l), map,
                             net->z, net->room, grads_of(net, l->bias), net->stream);
     TRY(conv_play(net, l, p, PASS_WEIGHTS, err));
+    if (widens(net, PASS_WEIGHTS))
+        cuda_widen(net->dw, (int64_t)l->weight->count, net->type,
+                   grads_of(net, l->weight), net->stream);
     return has_product(l, PASS_INPUTS) ? conv_play(net, l, p, PASS_INPUTS, err) : 0;
 }
 

@@ -109,23 +109,16 @@ void layers_observe(struct layers *net, layers_done_fn done, void *arg)
     net->done_arg = arg;
 }
 
-void layers_bare(struct layers *net, bool bare)
-{
-    net->bare = bare;
-}
-
 static int tell_done(const struct layers *net, const struct layer *l, char phase,
                      struct ddp_err *err)
 {
     return net->done ? net->done(l->spec->name, phase, net->done_arg, err) : 0;
 }
 
-/* Without samples only norms that are shared take part; with `bare` only products; never
- * the logits. */
+/* Without samples only norms that are shared take part; never the logits. */
 static bool takes_part(const struct layers *net, const struct layer *l, int n)
 {
-    return l->op->run && (!net->bare || l->op->products) &&
-           (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
+    return l->op->run && (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
 }
 
 static void drop(const struct layers *net, const struct layer *l, void *y, int n)
@@ -180,7 +173,7 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
     net->grads = grads;
     for (int i = net->to - 1; i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
-        if (net->tokens && !net->bare && p->n > 0)
+        if (net->tokens && p->n > 0)
             TRY(tokens_back(net, l, p->n, err));
         if (takes_part(net, l, p->n))
             TRY(l->op->run(net, l, &p->layers[i], true, err));

@@ -128,11 +128,6 @@ void layers_observe(struct layers *net, layers_done_fn done, void *arg);
 /* Runs each sum of norms over the ranks once, without effect. */
 int layers_warm_norms(struct layers *net, struct ddp_err *err);
 
-/* With `bare`, from now on only the libraries' products are launched, in order, on
- * their usual operands, without kernels of our own: a lower bound of a step's time.
- * For measurements; the results are meaningless. */
-void layers_bare(struct layers *net, bool bare);
-
 /* From the input, or the borders, to the output, or the borders, as
  * micro-batch `batch` of the step. `s` NULL: a test, without dropout. */
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,

@@ -54,7 +54,6 @@ struct built {
 struct layers {
     struct layers_settings settings;
     enum cuda_type type;      /* of activations */
-    bool bare;                /* launch products only */
     bool tokens, logits;      /* a model of tokens; and this stage has its logits */
     const struct model *host; /* borrowed: the compiled model */
     struct layers *of;        /* NULL unless this is a view */
@@ -186,7 +185,7 @@ static inline float kept_scale(const struct layers *net, const struct layer *l)
  * kernels. */
 static inline bool drops(const struct layers *net, const struct layer *l)
 {
-    return net->step && net->settings.dropout && l->spec->dropout > 0 && !net->bare &&
+    return net->step && net->settings.dropout && l->spec->dropout > 0 &&
            l->spec->kind != LAYER_ATTENTION;
 }
 

@@ -242,7 +242,7 @@ static int linear(struct layers *net, const struct layer *l, const struct layer_
     struct cuda_map map = {net->type, p->n * (int)l->rows, l->wide.C, 1, 1};
     if (!back)
         return linear_play(net, l, p, PASS_FORWARD, err);
-    if (!net->bare && l->bias)
+    if (l->bias)
         cuda_mask_sum(l->spec->relu ? l->y : NULL, net->slots[l->slot],
                       kept_scale(net, l), map, net->room, grads_of(net, l->bias),
                       net->stream);

@@ -217,8 +217,6 @@ static int attention_play(struct layers *net, const struct layer *l,
                 &(struct attention_memory){qkv, l->y, lse, dy, dqkv, dots, net->dq},
                 net->workspace),
             l->spec->name, err);
-    if (net->bare)
-        return 0;
     if (back)
         cuda_attention_back(a, qkv, l->y, lse, dy, dqkv, dots, net->stream);
     else
@@ -332,14 +330,11 @@ int layers_token_loss(struct layers *net, const struct layers_plan *p,
         const struct layer_plan *plan = &p->layers[i];
         rows = plan->n;
         TRY(linear_rows(net, logits, plan, PASS_FORWARD, (size_t)from, false, err));
-        if (!net->bare)
-            cuda_class_loss(l, logits->y, net->x, T, from, rows,
-                            l->s ? net->slots[logits->slot] : NULL, net->losses,
-                            net->stream);
+        cuda_class_loss(l, logits->y, net->x, T, from, rows,
+                        l->s ? net->slots[logits->slot] : NULL, net->losses, net->stream);
         for (enum pass pass = PASS_WEIGHTS; l->s && pass < PASSES; pass++)
             TRY(linear_rows(net, logits, plan, pass, (size_t)from, from > 0, err));
     }
-    if (!net->bare)
-        cuda_class_losses(l, net->losses, T, net->stream);
+    cuda_class_losses(l, net->losses, T, net->stream);
     return 0;
 }

@@ -267,12 +267,11 @@ void model_init(struct model *m, uint64_t seed)
 /* ---- forward ---- */
 
 /* Then dropout, and of tokens the sum with the shortcut. */
-static void layer_forward(struct model *m, struct layer *l, const struct batch *b,
-                          bool learn)
+static void layer_forward(struct model *m, struct layer *l, const struct batch *b)
 {
     int64_t floats = (int64_t)l->floats * b->n;
     if (l->op->forward)
-        l->op->forward(m, l, b, learn);
+        l->op->forward(m, l, b);
     if (model_drops(m, l) && l->op != &op_attention)
         m->k->dropout(l->y, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
     if (l->flow == FLOW_ROWS && l->shortcut >= 0)
@@ -283,7 +282,7 @@ const float *model_forward(struct model *m, const struct batch *b)
 {
     m->pass = NULL;
     for (int i = 0; i < m->nlayers; i++)
-        layer_forward(m, &m->layers[i], b, false);
+        layer_forward(m, &m->layers[i], b);
     return model_last(m)->y;
 }
 
@@ -311,7 +310,7 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
         int64_t began = now_ns();
         if (p->batch->n == 0 && !l->norm)
             continue;
-        layer_forward(m, l, p->batch, true);
+        layer_forward(m, l, p->batch);
         trace_layer(p, l, "forward", began);
     }
 }

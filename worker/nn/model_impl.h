@@ -38,7 +38,7 @@ struct op {
     void (*init)(struct model *m, const struct layer *l,
                  uint64_t key); /* initial values */
     /* NULL: of the logits, which the head computes */
-    void (*forward)(struct model *m, struct layer *l, const struct batch *b, bool learn);
+    void (*forward)(struct model *m, struct layer *l, const struct batch *b);
     void (*back)(struct model *m, const struct layer *l, const struct batch *b);
 };
 extern const struct op op_conv, op_linear, op_norm, op_mean, op_embed, op_row_norm,
@@ -73,7 +73,7 @@ struct model {
     struct io_shape io;
     int max_batch, nlayers;
     bool dropout;
-    const struct model_pass *pass; /* that runs; NULL: without dropout */
+    const struct model_pass *pass; /* that runs; NULL: a test, which learns nothing */
     struct layer *layers;
     struct param *params, *buffers;
     size_t nparams, nbuffers;

@@ -106,7 +106,7 @@ static void init_conv(struct model *m, const struct layer *l, uint64_t key)
         init_uniform(m, l, key);
 }
 
-static void conv(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void conv(struct model *m, struct layer *l, const struct batch *b)
 {
     m->k->conv(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight),
                weights_at(m, l->bias), l->y);
@@ -156,7 +156,7 @@ static void make_linear(struct model *m, struct layer *l)
                                   &m->memory);
 }
 
-static void linear(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void linear(struct model *m, struct layer *l, const struct batch *b)
 {
     m->k->linear(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight),
                  weights_at(m, l->bias), l->y);
@@ -222,8 +222,9 @@ static void init_norm(struct model *m, const struct layer *l, uint64_t key)
         l->running[i] = i / C == 1; /* the variances */
 }
 
-static void norm(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void norm(struct model *m, struct layer *l, const struct batch *b)
 {
+    bool learn = m->pass != NULL;
     m->k->norm(l->norm, b->n, input_of(m, l, b), weights_at(m, l->weight),
                weights_at(m, l->bias), l->running, learn,
                l->shortcut < 0 ? NULL : m->layers[l->shortcut].y, l->y);
@@ -256,7 +257,7 @@ static int add_mean(struct model *m, struct layer *l, struct map_shape in,
     return 0;
 }
 
-static void mean(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void mean(struct model *m, struct layer *l, const struct batch *b)
 {
     m->k->mean(m->layers[l->in].map, b->n, input_of(m, l, b), l->y);
 }

@@ -51,7 +51,7 @@ static const uint32_t *token_at(const struct model *m, const struct batch *b, in
     return b->tokens + (size_t)row / W * (W + 1) + (size_t)row % W;
 }
 
-static void embed(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void embed(struct model *m, struct layer *l, const struct batch *b)
 {
     size_t C = (size_t)l->spec->outputs;
     for (int row = 0; row < rows_of(m, b); row++) {
@@ -114,7 +114,7 @@ static struct row_norm norm_of(const struct model *m, const struct layer *l)
                              .bias = weights_at(m, l->bias)};
 }
 
-static void row_norm(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void row_norm(struct model *m, struct layer *l, const struct batch *b)
 {
     m->k->row_norm(norm_of(m, l), rows_of(m, b), input_of(m, l, b), l->y, l->kept);
 }
@@ -193,7 +193,7 @@ static struct matrix transpose_of(struct matrix a)
     return (struct matrix){a.at, a.column, a.row};
 }
 
-static void dense(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void dense(struct model *m, struct layer *l, const struct batch *b)
 {
     int C = m->layers[l->in].map.C, K = l->map.C;
     model_multiply(m, rows_of(m, b), K, C, matrix(input_of(m, l, b), (size_t)C),
@@ -245,7 +245,7 @@ static int add_activation(struct model *m, struct layer *l, struct map_shape in,
     return give_rows(m, l, l->spec->gated ? in.C / 2 : in.C, 10 * in.C);
 }
 
-static void activate(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void activate(struct model *m, struct layer *l, const struct batch *b)
 {
     m->k->activation(activation_of(l), rows_of(m, b), input_of(m, l, b), NULL, l->y);
 }
@@ -301,7 +301,7 @@ static int add_attention(struct model *m, struct layer *l, struct map_shape in,
     return 0;
 }
 
-static void attention(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void attention(struct model *m, struct layer *l, const struct batch *b)
 {
     m->k->attention(shape_of(m, l, m->layers[l->in].map.C), b->n, input_of(m, l, b), l->y,
                     l->kept, l->room);
@@ -364,7 +364,7 @@ static void make_rotary(struct model *m, struct layer *l)
     }
 }
 
-static void rotary(struct model *m, struct layer *l, const struct batch *b, bool learn)
+static void rotary(struct model *m, struct layer *l, const struct batch *b)
 {
     m->k->rotary(shape_of(m, l, l->map.C), b->n, l->kept, input_of(m, l, b), l->y, false);
 }

@@ -266,9 +266,8 @@ void stages_describe(struct engine *e);
 /* Sends a step's parameters (learning rate, dropout) from the first stage to the
  * others, which wait for them. */
 int stages_order(struct engine *e, struct ddp_err *err);
-/* For layers_observe(): called after the kernels of a layer were launched; reports to
- * spans.c. */
-int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err);
+/* A net's `done`: reports to spans.c. */
+int stage_put_layer(const char *layer, const char *way, void *stage, struct ddp_err *err);
 /* Copies n bytes from one stage to another, whose main stream waits for them. `box`:
  * offset of this message in the engine's mail. */
 int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
@@ -332,7 +331,7 @@ void sums_plan(struct engine *e);
 /* Floats of one optimiser state on this rank. */
 size_t sums_state_floats(const struct stage *s);
 
-/* For layers_backward(): called when a range of a micro-batch's gradients is final. */
+/* A net's `ready`, of a micro-batch's gradients. */
 int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err);
 /* Starts the remaining reductions; the main stream waits for all. */
 int sums_finish(struct stage *s, struct ddp_err *err);

@@ -37,7 +37,7 @@ static struct cuda_norm norm_of(const struct layers *net, const struct layer *l,
 static int sum_norm(const struct layers *net, const struct layer *l, size_t n,
                     struct ddp_err *err)
 {
-    return net->settings.sum(l->shared, n, net->settings.sum_arg, err);
+    return net->settings.sum(l->shared, n, net->settings.arg, err);
 }
 
 int layers_warm_norms(struct layers *net, struct ddp_err *err)
@@ -103,16 +103,11 @@ static int mean(struct layers *net, const struct layer *l, const struct layer_pl
 
 const struct layer_op layer_mean = {NULL, mean};
 
-void layers_observe(struct layers *net, layers_done_fn done, void *arg)
-{
-    net->done = done;
-    net->done_arg = arg;
-}
-
-static int tell_done(const struct layers *net, const struct layer *l, char phase,
+static int tell_done(const struct layers *net, const struct layer *l, const char *way,
                      struct ddp_err *err)
 {
-    return net->done ? net->done(l->spec->name, phase, net->done_arg, err) : 0;
+    const struct layers_settings *s = &net->settings;
+    return s->done ? s->done(l->spec->name, way, s->arg, err) : 0;
 }
 
 /* Without samples only norms that are shared take part; never the logits. */
@@ -162,14 +157,15 @@ int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_
         if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
             cuda_add(l->y, net->layers[l->shortcut].y, (int64_t)l->outputs * p->n,
                      net->type, net->stream);
-        TRY(tell_done(net, l, 'f', err));
+        TRY(tell_done(net, l, "forward", err));
     }
     return 0;
 }
 
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
-                    layers_ready_fn ready, void *arg, struct ddp_err *err)
+                    struct ddp_err *err)
 {
+    const struct layers_settings *s = &net->settings;
     net->grads = grads;
     for (int i = net->to - 1; i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
@@ -177,10 +173,10 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
             TRY(tokens_back(net, l, p->n, err));
         if (takes_part(net, l, p->n))
             TRY(l->op->run(net, l, &p->layers[i], true, err));
-        TRY(tell_done(net, l, 'b', err));
-        if (l->weight && ready)
-            TRY(ready(l->weight->offset,
-                      l->weight->count + (l->bias ? l->bias->count : 0), arg, err));
+        TRY(tell_done(net, l, "backward", err));
+        if (l->weight && s->ready)
+            TRY(s->ready(l->weight->offset,
+                         l->weight->count + (l->bias ? l->bias->count : 0), s->arg, err));
     }
     p->warm |= !net->logits; /* whose logits are not part of this */
     return 0;
@@ -189,15 +185,16 @@ int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
 int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
                    struct ddp_err *err)
 {
-    layers_sum_fn sum = net->settings.sum;
+    const struct layers_settings settings = net->settings;
     if (p->warm || p->n == 0)
         return 0;
     TRY(layers_settle(net, p, grads, err));
     net->settings.sum = NULL; /* other ranks may have nothing to warm up */
+    net->settings.ready = NULL;
     int rc = layers_forward(net, p, NULL, 0, err) < 0
                  ? -1
-                 : layers_backward(net, p, grads, NULL, NULL, err);
-    net->settings.sum = sum;
+                 : layers_backward(net, p, grads, err);
+    net->settings = settings;
     p->warm = rc == 0;
     return rc;
 }

@@ -28,13 +28,6 @@ struct layers_plan; /* the layers for n samples; owned by its net */
 
 /* Sums n numbers over the ranks, on the net's stream. */
 typedef int (*layers_sum_fn)(double *v, size_t n, void *arg, struct ddp_err *err);
-/* Called after a layer's kernels ('f' forward, 'b' backward) were launched. */
-typedef int (*layers_done_fn)(const char *layer, char phase, void *arg,
-                              struct ddp_err *err);
-/* Called when a range of gradients, with offsets in the model's block, is final where the
- * stream is now. */
-typedef int (*layers_ready_fn)(size_t offset, size_t count, void *arg,
-                               struct ddp_err *err);
 
 struct layers_settings {
     struct io_shape io;
@@ -44,7 +37,13 @@ struct layers_settings {
     /* Normalises over the batches of all ranks, which must then run their layers in the
      * same order, with 0 samples if they have none. NULL: each rank by itself. */
     layers_sum_fn sum;
-    void *sum_arg;
+    /* Called when a range of gradients, with offsets in the model's block, is final where
+     * the stream is now; NULL: not needed. */
+    int (*ready)(size_t offset, size_t count, void *arg, struct ddp_err *err);
+    /* Called after the kernels of a layer, "forward" or "backward", were launched; NULL:
+     * not needed. */
+    int (*done)(const char *layer, const char *way, void *arg, struct ddp_err *err);
+    void *arg; /* of these three */
     enum precision precision;
     bool deterministic; /* only algorithms that give the same bits each time */
 };
@@ -122,9 +121,6 @@ struct layers_border {
 int layers_borders(const struct layers *net, int cut,
                    struct layers_border out[LAYERS_BORDERS]);
 
-/* Sets the function that is called after each layer, or NULL; -1 stops. */
-void layers_observe(struct layers *net, layers_done_fn done, void *arg);
-
 /* Runs each sum of norms over the ranks once, without effect. */
 int layers_warm_norms(struct layers *net, struct ddp_err *err);
 
@@ -133,9 +129,9 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err);
 int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
                    int batch, struct ddp_err *err);
 /* From the output's gradient, or the borders, backward into `grads`, which has the
- * layout of the weights; follows layers_forward(). `ready` may be NULL; -1 stops. */
+ * layout of the weights; follows layers_forward(). */
 int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
-                    layers_ready_fn ready, void *arg, struct ddp_err *err);
+                    struct ddp_err *err);
 
 /* After a pass of n samples: which of model_tell_place()'s places have a number that is
  * not finite? The host may copy the result when the stream has reached this point. */

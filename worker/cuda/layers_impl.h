@@ -83,8 +83,6 @@ struct layers {
     size_t nbuilt;
     const struct cuda_step *step; /* of this pass, on the device; NULL: a test */
     int batch;                    /* its micro-batch */
-    layers_done_fn done;          /* NULL: not observed */
-    void *done_arg;
 };
 
 static inline size_t type_size(enum cuda_type type)

@@ -104,7 +104,9 @@ static int make_layers(struct stage *s, struct ddp_err *err)
                                        .max_batch = e->max_micro,
                                        .dropout = job->how.dropout,
                                        .sum = engine_shares_norms(job) ? sums_norm : NULL,
-                                       .sum_arg = s,
+                                       .ready = sums_ready,
+                                       .done = stage_put_layer,
+                                       .arg = s,
                                        .precision = job->how.precision,
                                        .deterministic = job->how.deterministic};
     for (int k = 0; k < e->nstages; k++) {
@@ -114,7 +116,6 @@ static int make_layers(struct stage *s, struct ddp_err *err)
                           : layers_create_view(s->sets[0].net, s->memory, err);
         if (!set->net)
             return -1;
-        layers_observe(set->net, stage_put_layer, s);
     }
     return 0;
 }

@@ -42,10 +42,9 @@ int stage_tell(const struct stage *from, const void *bytes, const struct stage *
                : copy(at, bytes, n, cudaMemcpyDefault, to->main, err);
 }
 
-int stage_put_layer(const char *layer, char phase, void *stage, struct ddp_err *err)
+int stage_put_layer(const char *layer, const char *way, void *stage, struct ddp_err *err)
 {
     char text[64];
-    const char *way = phase == 'f' ? "forward" : "backward";
     struct stage *s = stage;
     snprintf(text, sizeof text, "'%s' %s", layer, way);
     TRY(stage_launched(s, text, err));
@@ -300,7 +299,7 @@ static int go_back(struct stage *s, const struct flight *f, bool into_extra,
         TRY(stage_launched(s, "the loss", err));
         TRY(spans_computed(s, "loss", err));
     }
-    TRY(layers_backward(net, plan, grads, sums_ready, s, err));
+    TRY(layers_backward(net, plan, grads, err));
     return s == first_of(e) ? 0 : hand_over(s, s - 1, f->set, f->k, err);
 }
 

@@ -18,10 +18,16 @@
 
 enum { LOOKS = 20000 }; /* polls before sleeping: about 20 us */
 
+struct helper {
+    struct pool *pool; /* borrowed */
+    int part;
+    pthread_t thread;
+};
+
 static _Thread_local struct pool {
     pthread_mutex_t lock;
     pthread_cond_t begun, done;
-    pthread_t *helpers;
+    struct helper *helpers; /* owned; the first is the caller's and not used */
     int threads;
     pool_work work;
     void *arg;
@@ -32,11 +38,6 @@ static _Thread_local struct pool {
           .begun = PTHREAD_COND_INITIALIZER,
           .done = PTHREAD_COND_INITIALIZER,
           .threads = 1};
-
-struct place { /* a helper's arguments */
-    struct pool *pool;
-    int part;
-};
 
 static unsigned wait_for_turn(struct pool *pool, unsigned seen)
 {
@@ -50,17 +51,16 @@ static unsigned wait_for_turn(struct pool *pool, unsigned seen)
     return seen + 1;
 }
 
-static void *helper(void *arg)
+static void *help(void *arg)
 {
-    struct place place = *(struct place *)arg;
-    struct pool *pool = place.pool;
+    const struct helper *me = arg;
+    struct pool *pool = me->pool;
     unsigned turn = 0;
-    free(arg);
     for (;;) {
         turn = wait_for_turn(pool, turn);
         if (pool->ending)
             return NULL;
-        pool->work(place.part, pool->threads, pool->arg);
+        pool->work(me->part, pool->threads, pool->arg);
         if (atomic_fetch_sub(&pool->busy, 1) == 1) {
             pthread_mutex_lock(&pool->lock);
             pthread_cond_signal(&pool->done);
@@ -103,7 +103,7 @@ static void end_helpers(struct pool *pool)
     pool->ending = true;
     begin_turn(pool);
     for (int i = 1; i < pool->threads; i++)
-        pthread_join(pool->helpers[i], NULL);
+        pthread_join(pool->helpers[i].thread, NULL);
     free(pool->helpers);
     pool->helpers = NULL;
     pool->ending = false;
@@ -114,21 +114,17 @@ static void end_helpers(struct pool *pool)
 void pool_set(int n)
 {
     struct pool *pool = &mine;
-    if (pool->threads > 1)
+    if (pool->helpers)
         end_helpers(pool);
     if (n <= 1)
         return;
     pool->helpers = xcalloc((size_t)n, sizeof(*pool->helpers));
-    pool->threads = n;
     for (int i = 1; i < n; i++) {
-        struct place *place = xcalloc(1, sizeof(*place));
-        *place = (struct place){pool, i};
-        if (pthread_create(&pool->helpers[i], NULL, helper, place) != 0) {
-            free(place);
-            pool->threads =
-                i; /* a limit on processes: use the threads that were created */
-            break;
-        }
+        struct helper *new = &pool->helpers[i];
+        *new = (struct helper){.pool = pool, .part = i};
+        if (pthread_create(&new->thread, NULL, help, new) != 0)
+            break; /* a limit on processes: use the threads that were created */
+        pool->threads = i + 1;
     }
 }
 

@@ -20,6 +20,7 @@ enum { IN, IN_BIAS, OUT, OUT_BIAS, NPARAMS };
 static const char *const names[] = {"in.weight", "in.bias", "out.weight", "out.bias"};
 static const size_t counts[] = {2 * HIDDEN, HIDDEN, HIDDEN, 1};
 static struct ddp_param params[NPARAMS];
+static cudaStream_t stream;
 
 static void cuda(cudaError_t rc)
 {
@@ -48,18 +49,18 @@ static float *make_points(void)
         points[i][1] = turn / 6 * sinf(angle) + 0.03f * draw();
     }
     cuda(cudaMalloc((void **)&at, sizeof points));
-    cuda(cudaMemcpy(at, points, sizeof points, cudaMemcpyHostToDevice));
+    cuda(cudaMemcpyAsync(at, points, sizeof points, cudaMemcpyHostToDevice, stream));
     return at;
 }
 
 static void make_weights(void)
 {
-    float first[2 * HIDDEN];
+    static float first[NPARAMS][2 * HIDDEN];
     for (int i = 0; i < NPARAMS; i++) {
         for (size_t k = 0; k < params[i].count; k++)
-            first[k] = (draw() - 0.5f) * (i == IN ? 4 : 1);
-        cuda(cudaMemcpy(params[i].weight, first, params[i].count * sizeof(float),
-                        cudaMemcpyHostToDevice));
+            first[i][k] = (draw() - 0.5f) * (i == IN ? 4 : 1);
+        cuda(cudaMemcpyAsync(params[i].weight, first[i], params[i].count * sizeof(float),
+                             cudaMemcpyHostToDevice, stream));
     }
 }
 
@@ -111,7 +112,6 @@ int main(int argc, char **argv)
     int devices;
     bool kept = argc > 1 && strcmp(argv[1], "kept") == 0;
     uint64_t done = 0, epochs = argc > 2 ? strtoull(argv[2], NULL, 10) : 60;
-    cudaStream_t stream;
     setvbuf(stdout, NULL, _IOLBF, 0); /* a lost rank has printed its lines */
     struct ddp_group *group = ddp_group_init(NULL, &err);
     check(group != NULL);

@@ -190,7 +190,7 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     }
     size_t input = net->tokens ? batch * (net->layers[0].rows + 1) * sizeof(uint32_t)
                                : net->layers[0].inputs * each;
-    if (net->from == 0 || net->tokens)
+    if (net->from == 0 || net->tokens) /* layers are warmed up with these zeros */
         TRY(device_alloc(memory, what, input, &net->x, err));
     if (net->of) /* views run one after the other: they share scratch memory */
         return 0;

@@ -138,7 +138,9 @@ static int make(struct device *d, struct ddp_err *err)
     d->memory.device = d->index;
     TRY(check_params(d, err));
     TRY(make_stream(d, err));
-    return allocate(d, err);
+    TRY(allocate(d, err));
+    /* what was set to zero is not on our stream */
+    return check_cuda(cudaDeviceSynchronize(), "memory", err);
 }
 
 static void cuda_close(struct device *d, bool under_way)

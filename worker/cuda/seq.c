@@ -289,7 +289,6 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
     int end = (int)(last - net->layers);
     const struct layer *weight = &net->layers[model_untied(net->host) ? end + 1 : 0];
     size_t V = (size_t)net->settings.io.outputs, C = last->outputs / last->rows;
-    size_t bytes = (size_t)net->settings.max_batch * (last->rows + 1) * sizeof(uint32_t);
     size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;
     struct layer logits = {.spec = &spec,
                            .op = &layer_linear,
@@ -303,8 +302,6 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
                            .rows = 1,
                            .type = CUDA_F32,
                            .slot = MODEL_MAX_SLOTS};
-    /* before the first batch, layers are warmed up with valid tokens */
-    TRY(check_cuda(cudaMemsetAsync(net->x, 0, bytes, net->stream), "steps", err));
     TRY(check_heads(net, err));
     if (!net->logits)
         return 0;

@@ -11,6 +11,8 @@
  *
  * It is unkind where a GPU may be:
  *   - nothing runs before somebody waits for it, and then only what that needs;
+ *   - what is copied to the device or set there without a stream has happened when the
+ *     device has been waited for, or something has been read without a stream;
  *   - libraries load what they need when they are first asked for it, and refuse that
  *     while a graph is being recorded;
  *   - a recorded graph is played in any order that its dependencies allow;

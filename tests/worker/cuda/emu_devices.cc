@@ -150,6 +150,7 @@ extern "C" cudaError_t cudaFree(void *p)
     auto found = blocks.find(p);
     if (found == blocks.end())
         return cudaErrorInvalidValue;
+    emu::finish_usual(device_of(p)); /* as CUDA waits for the device */
     arena_taken[device_of(p)] -= found->second.room;
     freed(p, found->second.bytes);
     blocks.erase(found);
@@ -174,30 +175,6 @@ extern "C" cudaError_t cudaMallocHost(void **p, size_t bytes)
 extern "C" cudaError_t cudaFreeHost(void *p)
 {
     free(p);
-    return cudaSuccess;
-}
-
-/* Copies without a stream do not wait for other streams, as ours do not for them. */
-extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind k)
-{
-    if (captures)
-        return cudaErrorStreamCaptureUnsupported;
-    block_work there(to, n), here(from, n);
-    host_work work;
-    emu_look(from, n, EMU_READ | EMU_COPY, nullptr);
-    emu_look(to, n, EMU_WRITE, nullptr);
-    memcpy(to, from, n);
-    return cudaSuccess;
-}
-
-extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
-{
-    if (captures)
-        return cudaErrorStreamCaptureUnsupported;
-    block_work there(p, n);
-    host_work work;
-    emu_look(p, n, EMU_WRITE, nullptr);
-    memset(p, byte, n);
     return cudaSuccess;
 }
 

@@ -47,6 +47,9 @@ unsigned reachable(int device);
 /* From now on only the memory of these devices can be touched (bits). */
 void map_only(unsigned devices);
 
+/* Wait for what was put on no stream of the device. */
+void finish_usual(int device);
+
 /* While one lives, what work maps stays mapped. */
 struct device_work {
     device_work();

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -211,6 +212,51 @@ extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t s)
     while (!drain(s))
         usleep(200);
     return cudaSuccess;
+}
+
+/* Of what is put on none. No other stream waits for it, as ours are made, and the host
+ * only for what it reads. */
+static cudaStream_t usual_stream(int device)
+{
+    static std::map<int, cudaStream_t> usual;
+    cudaStream_t &s = usual[device];
+    if (!s) {
+        s = new CUstream_st;
+        s->device = device;
+        streams.insert(s);
+    }
+    return s;
+}
+
+void emu::finish_usual(int device)
+{
+    cudaStreamSynchronize(usual_stream(device));
+}
+
+extern "C" cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind k)
+{
+    cudaStream_t s = usual_stream(device_of(k == cudaMemcpyHostToDevice ? to : from));
+    if (captures)
+        return cudaErrorStreamCaptureUnsupported;
+    auto staged = std::make_shared<std::vector<char>>();
+    if (k == cudaMemcpyHostToDevice) {
+        const char *bytes = static_cast<const char *>(from);
+        staged->assign(bytes, bytes + n);
+        from = staged->data();
+    }
+    emu_put(s, [=] {
+        emu_look(from, n, EMU_READ | EMU_COPY, nullptr);
+        emu_look(to, n, EMU_WRITE, nullptr);
+        memcpy(to, from, staged->empty() ? n : staged->size());
+        return true;
+    });
+    return k == cudaMemcpyHostToDevice ? cudaSuccess : cudaStreamSynchronize(s);
+}
+
+extern "C" cudaError_t cudaMemset(void *p, int byte, size_t n)
+{
+    return captures ? cudaErrorStreamCaptureUnsupported
+                    : cudaMemsetAsync(p, byte, n, usual_stream(device_of(p)));
 }
 
 extern "C" cudaError_t cudaDeviceSynchronize()

@@ -256,6 +256,7 @@ static void addresses(float *to)
     std::vector<float> host(THREADS);
     float *of_host = host.data(), **at = static_cast<float **>(device_bytes(sizeof *at));
     cudaMemcpy(at, &of_host, sizeof of_host, cudaMemcpyHostToDevice);
+    cudaDeviceSynchronize();
     expect("the host's", "which is the host's", RUN(through, 1, at));
 }
 

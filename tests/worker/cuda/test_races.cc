@@ -46,6 +46,7 @@ struct run {
     {
         void *p = room(bytes);
         cudaMemcpy(p, host, bytes, cudaMemcpyHostToDevice);
+        cudaDeviceSynchronize();
         return p;
     }
     /* Its addresses are other ones in each run. */

@@ -301,7 +301,7 @@ int run_finish(struct run *run, struct ddp_err *err)
     if (run->end == RUN_STOPPED)
         signals_ignore();
     TRY(replica_agree(run->group, rc, &run->culprit, err));
-    if (run->rank == 0 && run->c->sample)
+    if (run->rank == 0 && run->c->sample && run->end != RUN_STOPPED)
         run_sample(run); /* the others do not wait for it: it may take long */
     return 0;
 }

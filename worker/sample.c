@@ -7,6 +7,7 @@
 
 #include "common/mem.h"
 #include "worker/data/random.h"
+#include "worker/signals.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,16 +39,19 @@ void run_sample(struct run *run)
     OWNED uint32_t *tokens = xcalloc((size_t)window + 1 + all, sizeof *tokens);
     struct random random = random_make(run->state.seed, STREAM_SAMPLE);
     tokens_gather(d, &d->test, &(uint32_t){0}, 1, tokens);
-    for (; n < all; n++) {
-        int seen = n < (size_t)window ? (int)n : window;
-        const float *logits = model_next(run->model, tokens + n - seen, seen);
-        tokens[n] = draw(logits, d->shape.outputs, &random);
-    }
     progress_say(&run->progress, "sample      of %zu tokens:", all);
-    for (size_t i = 0; i < all; i++)
+    for (size_t i = 0; i < all && run->end != RUN_STOPPED; i++) {
+        int seen = i < (size_t)window ? (int)i : window;
+        if (i >= n)
+            tokens[i] = draw(model_next(run->model, tokens + i - seen, seen),
+                             d->shape.outputs, &random);
         if (d->token_bytes == 1)
             putchar((int)tokens[i]);
         else
             printf("%s%u", i ? " " : "", tokens[i]);
+        fflush(stdout);
+        run->stopped_by = signals_stop_requested();
+        run->end = run->stopped_by ? RUN_STOPPED : run->end;
+    }
     putchar('\n');
 }

@@ -134,6 +134,13 @@ static void tell_step(struct run *run, const struct tally *t,
     history_step(&run->history, epochs_at(run, result->of.position), r.loss);
 }
 
+/* All ranks know which signals any of them has. */
+static void stop(struct run *run, bool interrupted, bool warned)
+{
+    run->end = RUN_STOPPED;
+    run->stopped_by = interrupted ? SIGINT : warned ? SIGUSR1 : SIGTERM;
+}
+
 static int take_result(struct run *run, struct tally *t,
                        const struct engine_result *result, struct ddp_err *err)
 {
@@ -156,12 +163,8 @@ static int take_result(struct run *run, struct tally *t,
     }
     if (run->rank == 0)
         tell_step(run, t, result);
-    if (result->sums.stop > 0) {
-        run->end = RUN_STOPPED;
-        run->stopped_by = result->sums.interrupted > 0 ? SIGINT
-                          : result->sums.warned > 0    ? SIGUSR1
-                                                       : SIGTERM;
-    }
+    if (result->sums.stop > 0)
+        stop(run, result->sums.interrupted > 0, result->sums.warned > 0);
     return 0;
 }
 
@@ -234,13 +237,17 @@ static bool is_bad_data(const struct run *run, const uint32_t *which, int n)
     return b.x && !run->kernels->finite(b.x, floats, false);
 }
 
-/* Each rank tests its share of the test set; the counts are summed exactly. */
+/* Each rank tests its share of the test set; the counts are summed exactly. A signal ends
+ * the test: it may take longer than there is time to save. */
 static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
-    double sums[3] = {0, 0, 0}; /* loss, right answers, batches of bad data */
-    for (uint32_t i = 0; i < n; i += (uint32_t)run->c->how.batch_size) {
+    int signal = 0;
+    /* loss, right answers, batches of bad data; signals, SIGINTs, SIGUSR1s */
+    double sums[6] = {0};
+    for (uint32_t i = 0; i < n && !(signal = signals_stop_requested());
+         i += (uint32_t)run->c->how.batch_size) {
         uint32_t left = n - i, most = (uint32_t)run->c->how.batch_size;
         int count = (int)(left < most ? left : most), correct = 0;
         float loss;
@@ -251,7 +258,14 @@ static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
         sums[1] += correct;
         sums[2] += !isfinite(loss) && is_bad_data(run, which, count);
     }
+    sums[3] = signal != 0;
+    sums[4] = signal == SIGINT;
+    sums[5] = signal == SIGUSR1;
     TRY(ddp_all_reduce(run->group, sums, ARRAY_LEN(sums), DDP_F64, DDP_SUM, err));
+    if (sums[3] > 0) {
+        stop(run, sums[4] > 0, sums[5] > 0);
+        return 0;
+    }
     r->test_loss = sums[0] / (double)test->n;
     r->test_accuracy = run->data.task == TASK_REGRESS
                            ? (double)NAN
@@ -291,6 +305,8 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
     r.peak_percent = run_peak_percent(run, r.images_per_s);
     r.lr = learning_rate(run);
     TRY(evaluate(run, &r, err));
+    if (run->end == RUN_STOPPED)
+        return run_save(run, err); /* the next run begins with the test */
     r.seconds = seconds_since(run->began_ns);
     run->last = r;
     if (run->rank == 0) {
@@ -336,6 +352,8 @@ int run_train(struct run *run, struct ddp_err *err)
     run->last.peak_percent = NAN;
     run->last.step = run->state.step;
     TRY(evaluate(run, &run->last, err));
+    if (run->end == RUN_STOPPED)
+        run->last.epoch = 0;
     if (run->last.test_accuracy >= run->c->target)
         run->end = RUN_TARGET_REACHED;
     return 0;

@@ -154,7 +154,8 @@ void progress_step(struct progress *p, const struct report *r, size_t done, size
 /* Keeps the epoch's full bar: a short run's would otherwise hardly be seen. */
 void progress_epoch(struct progress *p, const struct report *r)
 {
-    char cells[3 * BAR_CELLS + 1], epoch[sizeof cells + 40], speed[64];
+    char cells[3 * BAR_CELLS + 1], epoch[sizeof cells + 40], loss[64] = "",
+                                                             speed[64] = "";
     if (!p->out || !p->steps)
         return;
     p->last_ms = p->bar ? 0 : now_ms(); /* show the next epoch's bar at once */
@@ -163,14 +164,17 @@ void progress_epoch(struct progress *p, const struct report *r)
                  bar_text(p, 1, cells));
     else
         snprintf(epoch, sizeof epoch, "epoch %3d/%d", r->epoch, p->epochs);
-    snprintf(speed, sizeof speed, "%.0f %s/s", r->images_per_s * p->each, p->unit);
+    if (isfinite(r->loss)) { /* else only the test was left of it */
+        snprintf(loss, sizeof loss, "  loss %.*f", isfinite(r->test_accuracy) ? 4 : 6,
+                 r->loss);
+        snprintf(speed, sizeof speed, "  %.0f %s/s", r->images_per_s * p->each, p->unit);
+    }
     if (!isfinite(r->test_accuracy))
-        progress_say(p, "%s  loss %.6f  test loss %.6f  %s", epoch, r->loss, r->test_loss,
-                     speed);
+        progress_say(p, "%s%s  test loss %.6f%s", epoch, loss, r->test_loss, speed);
     else if (p->bar)
-        progress_say(p, "%s  loss %.4f  accuracy %6.2f %%  %s", epoch, r->loss,
-                     r->test_accuracy, speed);
+        progress_say(p, "%s%s  accuracy %6.2f %%%s", epoch, loss, r->test_accuracy,
+                     speed);
     else
-        progress_say(p, "%s  loss %.4f  test loss %.4f  test accuracy %6.2f %%  %s",
-                     epoch, r->loss, r->test_loss, r->test_accuracy, speed);
+        progress_say(p, "%s%s  test loss %.4f  test accuracy %6.2f %%%s", epoch, loss,
+                     r->test_loss, r->test_accuracy, speed);
 }

@@ -118,6 +118,32 @@ def a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on():
         assert [r.code for r in job.wait()] == [code], "nothing to go on from"
 
 
+def a_signal_breaks_off_tests_and_samples():
+    """Both may take longer than a scheduler leaves for saving."""
+    with open("text", "w") as f:
+        f.write("".join(f"{i} sheep\n" for i in range(250000)))
+    net = ("--data", "text", "--model", "gpt2:layers=2,heads=2,width=128,context=256,vocab=128", "--batch-size", 4,
+           "--plot", "none", "--checkpoint", "c", "--log", "log")
+    job = Ranks(2, *net, "--steps", 1)
+    wait_until(lambda: os.path.exists("log") and rows("log", "step"))
+    job.signal(signal.SIGTERM, rank=1)
+    results = job.wait()
+    assert [r.code for r in results] == [75, 75] and not rows("log", "epoch"), results
+    job = Ranks(1, *net, "--steps", 1, "--resume", "c")
+    wait_until(lambda: len(rows("log", "run")) == 2)
+    job.signal(signal.SIGINT)
+    (result,) = job.wait()
+    assert result.code == 130 and "not measured" in result.out, result
+    with open("text", "w") as f:
+        f.write("sheep " * 100)
+    job = Ranks(1, *net, "--epochs", 0, "--sample", 1 << 20)
+    while not job.ranks[0].stdout.readline().startswith("sample "):
+        assert job.ranks[0].poll() is None
+    job.signal(signal.SIGINT)
+    (result,) = job.wait()
+    assert result.code == 130 and len(result.out) < 1 << 20, result
+
+
 def a_late_rank_is_waited_for_as_long_as_was_asked():
     job = Ranks(2, "--epochs", 100000, *QUIET, "--log", "log", "--group-timeout", "5s")
     wait_for("log")
@@ -449,7 +475,7 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       a_second_sigterm_at_once_is_the_same_request, a_dead_rank_is_noticed,
       spoilt_data_end_all_ranks, spoilt_data_on_one_rank_end_all,
       ranks_that_disagree_are_told, bad_checkpoints_end_all_ranks,
-      sigint_to_one_rank_is_the_code_of_all,
+      sigint_to_one_rank_is_the_code_of_all, a_signal_breaks_off_tests_and_samples,
       places_that_cannot_be_written_are_said_before_training,
       a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none,
       the_rank_that_has_the_error_ends_first,

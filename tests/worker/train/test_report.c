@@ -203,6 +203,8 @@ TEST(a_pipe_gets_whole_lines)
     progress_step(&p, &step, 1, 4);
     struct report epoch = {.epoch = 1, .loss = 1.5, .test_accuracy = 90};
     progress_epoch(&p, &epoch);
+    epoch.loss = epoch.images_per_s = (double)NAN;
+    progress_epoch(&p, &epoch);
     progress_gap(&p);
     progress_gap(&p);
     progress_say(&p, "end %d", 1);
@@ -210,7 +212,8 @@ TEST(a_pipe_gets_whole_lines)
     ck_assert_ptr_null(strchr(shown, '\r'));
     ck_assert_ptr_null(strchr(shown, '\033'));
     ck_assert_int_eq(strncmp(shown, "epoch   1/3  loss 1.5000", 24), 0); /* no step */
-    ck_assert_ptr_nonnull(strstr(shown, "images/s\n\nend 1\n"));
+    ck_assert_ptr_nonnull(strstr(shown, "images/s\nepoch   1/3  test loss"));
+    ck_assert_ptr_nonnull(strstr(shown, "test accuracy  90.00 %\n\nend 1\n"));
     free(shown);
 }
 

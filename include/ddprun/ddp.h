@@ -26,8 +26,9 @@
  * current device in all calls. The group has a backend for host memory, as by default: it
  * checks and controls, while NCCL reduces gradients and gathers weights. Calls put work
  * on a stream of the library and return. It waits for options.cuda_stream where ready()
- * is called, and that stream waits for the end of a step; so the program may call ready()
- * and step() while the GPU computes backward. With clip_norm, step() waits for the GPU.
+ * or share() is called, and that stream waits for the end of a step; so the program may
+ * call ready() and step() while the GPU computes backward. With clip_norm, step() waits
+ * for the GPU.
  *
  * Errors: functions return 0, or -1 with `err` filled, those that return a pointer NULL;
  * after an error only ddp_parallel_destroy() may be called. Threads: one at a time for a

@@ -36,6 +36,8 @@ static char sign(double x)
 
 static void tell_data(struct run *run)
 {
+    static const char *const units[] = {
+        [1] = "bytes", [2] = "tokens of 16 bits", [4] = "tokens of 32 bits"};
     const struct dataset *d = &run->data;
     OWNED char *train = grouped(d->train.n), *test = grouped(d->test.n);
     bool augmented = run->c->how.augment.pad > 0 || run->c->how.augment.flip;
@@ -47,8 +49,11 @@ static void tell_data(struct run *run)
             augmented ? ", " : "", augmented ? config_text(run->c, "augment") : "");
     else if (d->task == TASK_TOKENS)
         progress_say(&run->progress,
-                     "data        %s: %s training and %s test samples of %d tokens",
-                     d->name, train, test, run->answers);
+                     "data        %s: %s training and %s test samples of %d %s%s",
+                     d->name, train, test, run->answers, units[d->token_bytes],
+                     d->token_bytes == 1 && d->shape.outputs > 256
+                         ? "; examples/python/tokens.py makes a text's tokens"
+                         : "");
     else
         progress_say(&run->progress,
                      "data        %s: %s training and %s test points of y = %g x %c %g, "

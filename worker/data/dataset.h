@@ -61,7 +61,7 @@ int dataset_load(const char *name, const struct normalise *normal, uint64_t seed
  * a vocabulary of `vocabulary`; the last tenth of the samples, at most 1000, is the
  * test part. A file whose name ends in ".bin" holds tokens of 16 bits, as nanoGPT
  * writes them, or begins with llm.c's header, which says whether they have 16 or 32;
- * any other file is text, one token per byte. */
+ * ".npy": an array of integers. Any other file is text, one token per byte. */
 int tokens_load(const char *name, int context, int vocabulary, struct dataset *out,
                 struct ddp_err *err);
 /* Samples which[0..n) of `part`, each with the token that follows it. */

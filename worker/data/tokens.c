@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/scoped.h"
+#include "worker/data/idx.h"
 
 #include <string.h>
 
@@ -10,12 +11,32 @@
  * number of tokens. */
 enum { HEADER = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801, MOST_TESTS = 1000 };
 
+static bool is_called(const char *name, const char *end)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, end) == 0;
+}
+
+static int find_array(struct dataset *d, const struct file_map *map, size_t *begin,
+                      struct ddp_err *err)
+{
+    struct idx array;
+    TRY(npy_parse(d->name, map->at, map->bytes, &array, err));
+    if (array.ndim > 1 || array.kind == 'f' || array.width > 4)
+        return err_set(err,
+                       "'%s' is no array of tokens of 16 or 32 bits, in one dimension: "
+                       "convert it with numpy's astype() and ravel()",
+                       d->name);
+    d->token_bytes = (int)array.width;
+    *begin = (size_t)(array.data - map->at);
+    return 0;
+}
+
 /* The width of tokens, and the offset of the first. */
 static size_t find_tokens(struct dataset *d, const struct file_map *map)
 {
-    const char *dot = strrchr(d->name, '.');
     uint32_t magic = 0;
-    d->token_bytes = dot && strcmp(dot, ".bin") == 0 ? 2 : 1;
+    d->token_bytes = is_called(d->name, ".bin") ? 2 : 1;
     if (d->token_bytes == 1 || map->bytes < HEADER)
         return 0;
     memcpy(&magic, map->at, sizeof magic);
@@ -59,12 +80,17 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
         .name = name, .task = TASK_TOKENS, .shape = {1, 1, context, vocabulary}};
     SCOPED(file_map_close) struct file_map map = {0};
     TRY(file_map_open(name, &map, err));
-    size_t begin = find_tokens(out, &map), bytes = (size_t)out->token_bytes;
+    bool array = is_called(name, ".npy");
+    size_t begin = array ? 0 : find_tokens(out, &map);
+    if (array)
+        TRY(find_array(out, &map, &begin, err));
+    size_t bytes = (size_t)out->token_bytes;
     size_t n = (map.bytes - begin) / bytes,
            samples = n > 0 ? (n - 1) / (size_t)context : 0;
     const uint8_t *at = map.at + begin;
     uint32_t most = 0;
-    TRY(check_whole(name, &map, begin, bytes, err));
+    if (!array)
+        TRY(check_whole(name, &map, begin, bytes, err));
     for (size_t i = 0; i < n; i++) {
         uint32_t t = token(out, at, i);
         most = t > most ? t : most;

@@ -341,6 +341,7 @@ def a_language_model_learns_writes_and_goes_on():
     common = ("--model", "gpt2:layers=2,heads=2,width=32,context=32,vocab=128", "--data",
               "sheep.txt", "--batch-size", 8, "--lr", 5e-3, "--warmup", 5, "--plot", "none")
     out = run_ok(2, *common, "--steps", 60, "--log", "whole", "--sample", 80).out
+    assert re.search("data +sheep.txt: .* test samples of 32 bytes\n", out), out
     sample = out[out.index("sample      of 96 tokens:\n") + 26:]
     assert len(sample) > 90 and sample[:16] in text and "hee" in sample[16:], sample
     run_ok(2, *common, "--model", "gpt2:layers=1,heads=1,width=16,context=32,vocab=128",
@@ -350,6 +351,12 @@ def a_language_model_learns_writes_and_goes_on():
     run_ok(2, *common, "--steps", 25, "--checkpoint", "c", "--log", "parts")
     run_ok(2, *common, "--steps", 60, "--resume", "c", "--log", "parts")
     assert losses("parts") == far
+
+    def same(path, unit):
+        shown = run_ok(2, *common, "--data", path, "--steps", 8, "--log", "again").out
+        assert losses("again") == far[:8] and f"samples of 32 {unit}\n" in shown, shown
+        os.remove("again")
+
     # in numbers of 16 bits, with a header or without: the same tokens
     tokens_py = os.path.join(sys.argv[2], "examples", "python", "tokens.py")
     for options, cut in (((), 0), ((), 1024), (("--wide",), 0)):
@@ -359,9 +366,14 @@ def a_language_model_learns_writes_and_goes_on():
             data = f.read()[cut:]
         with open("tokens.bin", "wb") as f:
             f.write(data)
-        run_ok(2, *common, "--data", "tokens.bin", "--steps", 8, "--log", "again")
-        assert losses("again") == far[:8], options
-        os.remove("again")
+        same("tokens.bin", f"tokens of {32 if options else 16} bits")
+    put_array("tokens.npy", "<u2", f"({len(text)},)", b"".join(struct.pack("<H", c) for c in text.encode()))
+    same("tokens.npy", "tokens of 16 bits")
+    put_array("tokens.npy", "<f4", f"({len(text)},)", bytes(4 * len(text)))
+    (refused,) = run(1, *common, "--data", "tokens.npy")
+    assert refused.code == 1 and "'tokens.npy' is no array of tokens of 16 or 32 bits" in refused.err, refused
+    out = run_ok(1, *common, "--model", "gpt2:layers=1,heads=1,width=16,context=32,vocab=257", "--steps", 1).out
+    assert "samples of 32 bytes; examples/python/tokens.py makes a text's tokens\n" in out, out
 
 
 def a_run_repeats_to_the_bit():

@@ -57,12 +57,13 @@ def open_server(server, path):
         waits for its end for ever."""
         try:
             with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(10)
                 client.connect(path)
                 client.sendall(b"GET / HTTP/1.0\r\n\r\n")
                 while client.recv(4096):
                     pass
         except OSError:
-            pass  # the job's folder is gone
+            pass  # the job's folder is gone, or the server does not answer
         opened.shutdown()
 
     opened = quietly(server, path)

@@ -137,6 +137,9 @@ static const struct setting options[] = {
     {"resume", "PLACE", 0, read_resume, 0, 0,
      "Resume from this checkpoint; without PLACE, from that of --checkpoint if it exists",
      .bare = "", .own = true},
+    {"init", "PLACE", AT(init), value_file, 0, 0,
+     "Begin with the weights of this checkpoint, unless there is one to resume from",
+     .own = true},
 
     {.doc = "Progress and reports"},
     {"log", "FILE", AT(log), value_file, 0, 0,

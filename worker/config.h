@@ -47,6 +47,7 @@ struct train_config {
     int peer_steps;         /* --peer-checkpoint: what a lost host may cost; 0: no */
     const char *resume;     /* file or folder; NULL: start anew */
     bool resume_if_there;   /* the bare --resume: start anew where there is nothing */
+    const char *init;       /* weights to start with; NULL: random ones */
 
     const char *log, *plot, *logits; /* files; NULL: none */
     int sample;                      /* tokens to be written at the end */

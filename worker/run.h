@@ -102,6 +102,8 @@ bool run_is_culprit(const struct run *run);
  * should be the one with the error. */
 void run_wait_for_culprit(struct run *run);
 int run_exit_code(const struct run *run);
+/* in train.c: are all steps taken that the options ask for? */
+bool run_has_ended(const struct run *run);
 /* Percent of the devices' peak at this rate; NaN: unknown. */
 double run_peak_percent(const struct run *run, double images_per_s);
 

@@ -24,14 +24,16 @@ static struct reducer *reducer_of(const struct run *run)
 static int load_disk(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    if (!c->resume || (c->resume_if_there && !checkpoint_exists(c->resume)))
-        return 0;
+    run->resumed = c->resume && (!c->resume_if_there || checkpoint_exists(c->resume));
+    run->resumed_whole = run->resumed;
+    const char *place = run->resumed ? c->resume : c->init;
     struct ddp_err passed_over;
-    TRY(checkpoint_load(c->resume, &run->replica, &run->state, &run->resumed_whole,
+    if (!place)
+        return 0;
+    TRY(checkpoint_load(place, &run->replica, &run->state, &run->resumed_whole,
                         &passed_over, err));
     if (*passed_over.text)
         progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
-    run->resumed = true;
     /* the seed is part of the state, as is what was drawn from it */
     bool fixed = config_given(c, "seed") || run->data.task == TASK_REGRESS;
     if (run->resumed_whole && fixed && run->state.seed != c->seed)
@@ -72,7 +74,8 @@ static int share(struct run *run, struct ddp_err *err)
     if (run->state.position > run->data.train.n)
         return err_set(err,
                        "cannot resume%s%s%s: the state is at sample %" PRIu64
-                       " of an epoch, and these data have %zu",
+                       " of an epoch, and these data have %zu; --init takes the weights "
+                       "alone",
                        from ? " '" : "", from ? from : "", from ? "'" : "",
                        run->state.position, run->data.train.n);
     return replica_broadcast(run->group, &run->replica, err);

@@ -85,12 +85,17 @@ static void tell_begin(struct run *run)
         progress_say(&run->progress, "resumed     %s", peers_told(run->peers));
     if (run->from_memory)
         return;
-    if (run->resumed)
-        progress_say(&run->progress, "resumed     %s: %s", c->resume,
-                     run->resumed_whole ? "training goes on" : "weights only");
+    if (run->resumed_whole)
+        progress_say(&run->progress, "resumed     %s: %s after step %" PRIu64, c->resume,
+                     run_has_ended(run) ? "nothing is left to train" : "training goes on",
+                     run->state.step);
+    else if (run->resumed)
+        progress_say(&run->progress, "resumed     %s: weights only", c->resume);
     else if (c->resume)
         progress_say(&run->progress, "resumed     nothing: there is no '%s' yet",
                      c->resume);
+    if (c->init && !run->resumed)
+        progress_say(&run->progress, "weights     of %s", c->init);
 }
 
 double run_peak_percent(const struct run *run, double images_per_s)

@@ -52,6 +52,11 @@ static bool steps_done(const struct run *run)
     return run->c->steps && run->state.step >= run->c->steps;
 }
 
+bool run_has_ended(const struct run *run)
+{
+    return run->state.epoch > run->c->epochs || steps_done(run);
+}
+
 /* NaN is printed without a sign. */
 static double shown(double loss)
 {
@@ -334,8 +339,7 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
 
 int run_train(struct run *run, struct ddp_err *err)
 {
-    while (run->end == RUN_GOING && run->state.epoch <= run->c->epochs &&
-           !steps_done(run)) {
+    while (run->end == RUN_GOING && !run_has_ended(run)) {
         struct tally t;
         TRY(train_epoch(run, &t, err));
         if (run->end == RUN_STOPPED)

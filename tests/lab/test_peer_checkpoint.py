@@ -97,7 +97,7 @@ class PeerCheckpoint(LabTest):
         self.assert_ended(launch, 0)
         ((last, resumed),) = self.check_losses("log", "whole")
         self.assertIn(resumed, (60, 120, 180, 240))
-        self.assertIn(f"resumed     {place}: training goes on", launch.out)
+        self.assertIn(f"resumed     {place}: training goes on after step", launch.out)
         if any(step % 5 == 0 for step in range(resumed + 1, last)):  # a set was there
             self.assertRegex(launch.out, r"resumed     not step \d+ from memory: [2-4] of its 6 parts were "
                              "on lost hosts\n")

@@ -531,7 +531,7 @@ static int load_files(const struct files *files, const struct replica *r,
     if (name && strcmp(name, r->model) != 0 && !same_text(f, r))
         return err_set(err, "it is of model '%s', not '%s'", name, r->model);
     struct train_state read = *state;
-    *whole = safetensors_metadata(f, "step") != NULL;
+    *whole = *whole && safetensors_metadata(f, "step");
     if (*whole && get_state(f, r->optim, &read, err) < 0)
         return -1;
     SCOPED(arrays_free) struct arrays own = arrays_of(r);

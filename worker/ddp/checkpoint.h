@@ -49,7 +49,8 @@ void checkpoint_free(struct checkpoint *c);
 
 /* Reads the weights, buffers, the optimiser's whole states and `state`, whose epoch, if
  * above 0, requires the file to have epoch, position and seed; after a failure all are
- * unchanged. `*whole` is false if the file had weights only. In a folder, a checkpoint
+ * unchanged. `*whole` false: weights and buffers alone; it is false afterwards, too, if
+ * the file had no more. In a folder, a checkpoint
  * with missing or damaged files is skipped for the one before: `passed_over` then says
  * what is wrong with the newest, else it is "". */
 int checkpoint_load(const char *place, const struct replica *r, struct train_state *state,

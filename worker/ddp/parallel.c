@@ -475,7 +475,7 @@ static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_er
     struct train_state at = {.step = *step};
     struct ddp_err ignored;
     int rc = 0;
-    bool whole, loaded = false;
+    bool whole = true, loaded = false;
     TRY(fetch(p, true, err));
     if (disk && ddp_group_rank(p->group) == 0 && checkpoint_exists(p->place)) {
         loaded = true;

@@ -80,7 +80,7 @@ static struct ddp_err passed_over; /* by load() */
 
 static int load(struct rig *r, const char *place, struct ddp_err *err)
 {
-    bool whole;
+    bool whole = true;
     err->text[0] = '\0';
     const struct replica state = replica_of(r->model, &r->optim);
     return checkpoint_load(place, &state, &r->state, &whole, &passed_over, err);

@@ -74,6 +74,32 @@ def resume_starts_anew_where_there_is_nothing():
     assert "there is no 'c' yet" in shown, shown
 
 
+def a_run_begins_with_the_weights_of_another():
+    """Of other data, another optimizer; its own checkpoint, if there is one, is preferred."""
+    run_ok(2, *QUIET, "--model", "mlp", "--epochs", 2, "--checkpoint", "c", "--logits", "a", "--log", "first")
+    run_ok(1, *QUIET, "--model", "mlp", "--epochs", 0, "--init", "c", "--logits", "b")
+    assert open("a", "rb").read() == open("b", "rb").read()
+    os.mkdir("few")
+    for part in ("train", "t10k"):
+        for kind, head, size in (("images-idx3", 16, 64), ("labels-idx1", 8, 1)):
+            with gzip.open(os.path.join(DIGITS, f"{part}-{kind}-ubyte.gz")) as f:
+                head, data = f.read(head), f.read(20 * size)
+            with open(f"few/{part}-{kind}-ubyte", "wb") as f:
+                f.write(head[:4] + struct.pack(">I", 20) + head[8:] + data)
+    new = ("--plot", "none", "--data", "few", "--model", "mlp", "--optimizer", "sgd",
+           "--batch-size", 10, "--checkpoint", "d", "--log", "log", "--resume", "--init", "c")
+    run_ok(1, *QUIET, "--model", "mlp", "--steps", 10, "--batch-size", 64, "--checkpoint", "within")
+    one_line(run(2, *new[:-3], "--optimizer", "adam", "--resume", "within"), 1,
+             "640 of an epoch, and these data have 20; --init takes the weights alone")
+    shown = run_ok(2, *new, "--epochs", 1).out
+    assert "weights     of c\n" in shown and [r["step"] for r in rows("log", "step")] == [1], shown
+    assert losses("log")[0] < losses("first")[0] / 2, (losses("log"), losses("first"))
+    shown = run_ok(2, *new, "--epochs", 2).out
+    assert "resumed     d: training goes on after step 1\n" in shown and "weights  " not in shown, shown
+    shown = run_ok(2, *new, "--epochs", 2).out
+    assert "resumed     d: nothing is left to train after step 2\n" in shown, shown
+
+
 def sigterm_to_one_rank_stops_all_after_the_step():
     job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", "c")
     wait_for("c")
@@ -82,7 +108,7 @@ def sigterm_to_one_rank_stops_all_after_the_step():
     assert [r.code for r in results] == [75, 75], results
     assert "stopped by a signal" in results[0].out and not results[0].err, results
     shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
-    assert "training goes on" in shown, shown
+    assert "nothing is left to train" in shown, shown
 
 
 def a_second_sigterm_at_once_is_the_same_request():
@@ -110,7 +136,7 @@ def a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on():
     (end,) = rows("log", "end")
     assert f"step {end['step']}" in results[0].out, results
     shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
-    assert "training goes on" in shown, shown
+    assert "nothing is left to train" in shown, shown
     for which, code in ((signal.SIGUSR1, 138), (signal.SIGTERM, 143)):
         job = Ranks(1, "--epochs", 100000, *QUIET, "--log", f"log{code}")
         wait_for(f"log{code}")
@@ -420,7 +446,7 @@ def a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint():
     one_line(job.wait(), 1, "no checkpoint: cannot write 'c.part': File too large")
     assert os.listdir(".") == ["c"], os.listdir(".")
     shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
-    assert "training goes on" in shown, shown
+    assert "nothing is left to train" in shown, shown
 
 
 # ---- bad numbers ----
@@ -471,6 +497,7 @@ def wrong_options_are_exit_code_2():
 
 main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       another_number_of_ranks_can_go_on, resume_starts_anew_where_there_is_nothing,
+      a_run_begins_with_the_weights_of_another,
       sigterm_to_one_rank_stops_all_after_the_step,
       a_second_sigterm_at_once_is_the_same_request, a_dead_rank_is_noticed,
       spoilt_data_end_all_ranks, spoilt_data_on_one_rank_end_all,

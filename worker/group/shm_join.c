@@ -304,7 +304,7 @@ static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
         return err_set(err, "a rank of this host has not come to share memory in time");
     ssize_t n = recv(conn, answer, sizeof answer - 1, 0);
     if (n <= 0)
-        return blame(s, 0, "has gone while joining", err);
+        return blame(s, 0, "has given up or ended while joining", err);
     answer[n] = '\0';
     return strcmp(answer, go) == 0 ? 0 : err_set(err, "%s", answer);
 }
@@ -317,7 +317,7 @@ static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
     if (sock_await(conn, POLLIN, deadline_ms) < 0)
         return blame(s, 0, "has not handed over the shared memory in time", err);
     if ((s->fd = sock_recv_fd(conn)) < 0)
-        return blame(s, 0, "has gone while joining", err);
+        return blame(s, 0, "has given up or ended while joining", err);
     TRY(map_given(s, err));
     TRY(move_in(s, err));
     (void)!send(conn, "d", 1, MSG_NOSIGNAL); /* a leader that gave up has said why */

@@ -356,6 +356,8 @@ int run_train(struct run *run, struct ddp_err *err)
     run->last.peak_percent = NAN;
     run->last.step = run->state.step;
     TRY(evaluate(run, &run->last, err));
+    if (run->from_memory && run_save(run, err) < 0) /* the disk has an earlier step */
+        return -1;
     if (run->end == RUN_STOPPED)
         run->last.epoch = 0;
     if (run->last.test_accuracy >= run->c->target)

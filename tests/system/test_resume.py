@@ -125,6 +125,15 @@ class Resume(LaunchTest):
         self.assertEqual(launch.out.count("from the memory of 1 host\n"), len(runs) - 2)
         self.assertEqual(sorted(os.listdir(self.folder.name)), ["log", "whole"])
 
+    def test_a_run_that_memory_has_complete_is_written(self):
+        """An attempt that dies before its last checkpoint is on disk leaves no step to the next one."""
+        train = f"{TRAINER} --model toy --plot none --steps 20 --peer-checkpoint"
+        launch = self.sh(2, f"[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exec {train} --checkpoint c --resume; {train}; exit 3",
+                         "--max-restarts", 1, cwd=self.folder.name)
+        self.assert_ended(launch, 0)
+        self.assertIn("resumed     step 20 from the memory of 1 host", launch.out)
+        self.assertEqual(os.listdir(self.folder.name), ["c"])
+
     def killed_with_its_launcher(self, np, rng, steps):
         """A part of a job, of so many steps and some more, that ends while a checkpoint is written."""
         launch = self.train(np, f"log{np}", "--checkpoint", "c", "--checkpoint-every", 9, "--resume")

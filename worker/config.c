@@ -75,6 +75,8 @@ static const struct setting options[] = {
      "Stop after the first epoch with this accuracy on the test set; exit code 93 if none "
      "reaches it (default with the digits and neither --epochs nor --steps: 97)",
      .own = true},
+    {"test-every", "STEPS", AT(test_every), value_int, 1, INT_MAX,
+     "Also test every so many steps"},
     {"seed", "N", AT(seed), value_count, 0, INFINITY,
      "Seed of weights, order and dropout (default 1)", .initial = "1"},
 

@@ -43,6 +43,7 @@ struct train_config {
     uint64_t seed;
 
     const char *checkpoint; /* file or folder; NULL: none */
+    int test_every;         /* steps; 0: each epoch */
     int checkpoint_every;   /* steps; 0: each epoch */
     int peer_steps;         /* --peer-checkpoint: what a lost host may cost; 0: no */
     const char *resume;     /* file or folder; NULL: start anew */

@@ -183,53 +183,7 @@ static int drain_steps(struct run *run, struct tally *t, struct ddp_err *err)
     return rc;
 }
 
-/* ---- an epoch ---- */
-
-/* After every so many steps, but not after an epoch's last, or the run's: end_epoch()
- * does it then. */
-static bool is_due(const struct run *run, int every)
-{
-    return every > 0 && run->state.step % (uint64_t)every == 0 &&
-           run->state.position < run->data.train.n && !steps_done(run);
-}
-
-static int save_what_is_due(struct run *run, struct tally *t, struct ddp_err *err)
-{
-    /* A set may be under way when a host is lost, so one is begun twice in
-     * --peer-checkpoint steps. */
-    int steps = run->c->peer_steps;
-    bool save = is_due(run, run->c->checkpoint_every),
-         keep = is_due(run, steps > 1 ? steps / 2 : steps);
-    if ((save || keep) && drain_steps(run, t, err) < 0)
-        return -1;
-    if (run->end != RUN_GOING)
-        return 0; /* a stopped run is saved in any case */
-    if ((save && run_save(run, err) < 0) || (keep && run_keep(run, err) < 0))
-        return -1;
-    run_mark(run);
-    return run->peers ? peers_progress(run->peers, err) : 0;
-}
-
-/* From state.position to the end of the epoch, or until a rank is told to stop. */
-static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
-{
-    int mine, all;
-    sampler_start(&run->sampler, (int)run->state.epoch, run->state.position);
-    *t = (struct tally){.began_ns = now_ns()};
-    while (run->end == RUN_GOING && !steps_done(run) &&
-           (all = sampler_next(&run->sampler, &mine)) > 0) {
-        struct engine_result result;
-        int rc = submit_step(run, mine, all, &result, err);
-        if (rc < 0 || (rc > 0 && take_result(run, t, &result, err) < 0))
-            return -1;
-        if (run->end == RUN_GOING && save_what_is_due(run, t, err) < 0)
-            return -1;
-    }
-    TRY(drain_steps(run, t, err));
-    run->train_ns += now_ns() - t->began_ns;
-    run->images += t->samples;
-    return 0;
-}
+/* ---- tests ---- */
 
 /* Have these test samples a number that is not finite? */
 static bool is_bad_data(const struct run *run, const uint32_t *which, int n)
@@ -295,6 +249,72 @@ static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
         return -1;
     optim_swap_average(&run->optim, model_weights(run->model));
     return type->push(run->engine, err);
+}
+
+/* ---- an epoch ---- */
+
+/* After every so many steps, but not after an epoch's last, or the run's: end_epoch()
+ * does it then. */
+static bool is_due(const struct run *run, int every)
+{
+    return every > 0 && run->state.step % (uint64_t)every == 0 &&
+           run->state.position < run->data.train.n && !steps_done(run);
+}
+
+/* The time counts for no step. */
+static int test_between_steps(struct run *run, struct tally *t, struct ddp_err *err)
+{
+    int64_t began = now_ns();
+    struct report r = {.step = run->state.step, .epoch = (int)run->state.epoch};
+    TRY(evaluate(run, &r, err));
+    t->began_ns += now_ns() - began;
+    r.seconds = seconds_since(run->began_ns);
+    if (run->rank == 0 && run->end == RUN_GOING) {
+        metrics_test(&run->metrics, &r);
+        progress_test(&run->progress, &r);
+    }
+    return 0;
+}
+
+static int do_what_is_due(struct run *run, struct tally *t, struct ddp_err *err)
+{
+    /* A set may be under way when a host is lost, so one is begun twice in
+     * --peer-checkpoint steps. */
+    int steps = run->c->peer_steps;
+    bool save = is_due(run, run->c->checkpoint_every),
+         keep = is_due(run, steps > 1 ? steps / 2 : steps),
+         test = is_due(run, run->c->test_every);
+    if ((save || keep || test) && drain_steps(run, t, err) < 0)
+        return -1;
+    if (test && run->end == RUN_GOING)
+        TRY(test_between_steps(run, t, err));
+    if (run->end != RUN_GOING)
+        return 0; /* a stopped run is saved in any case */
+    if ((save && run_save(run, err) < 0) || (keep && run_keep(run, err) < 0))
+        return -1;
+    run_mark(run);
+    return run->peers ? peers_progress(run->peers, err) : 0;
+}
+
+/* From state.position to the end of the epoch, or until a rank is told to stop. */
+static int train_epoch(struct run *run, struct tally *t, struct ddp_err *err)
+{
+    int mine, all;
+    sampler_start(&run->sampler, (int)run->state.epoch, run->state.position);
+    *t = (struct tally){.began_ns = now_ns()};
+    while (run->end == RUN_GOING && !steps_done(run) &&
+           (all = sampler_next(&run->sampler, &mine)) > 0) {
+        struct engine_result result;
+        int rc = submit_step(run, mine, all, &result, err);
+        if (rc < 0 || (rc > 0 && take_result(run, t, &result, err) < 0))
+            return -1;
+        if (run->end == RUN_GOING && do_what_is_due(run, t, err) < 0)
+            return -1;
+    }
+    TRY(drain_steps(run, t, err));
+    run->train_ns += now_ns() - t->began_ns;
+    run->images += t->samples;
+    return 0;
 }
 
 static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err)

@@ -39,6 +39,17 @@ const char *metrics_failure(struct metrics *m)
     return strerror(m->failed);
 }
 
+void metrics_test(struct metrics *m, const struct report *r)
+{
+    char accuracy[32] = "null";
+    if (isfinite(r->test_accuracy))
+        snprintf(accuracy, sizeof accuracy, "%.9g", r->test_accuracy);
+    metrics_line(m, "test",
+                 "\"step\":%" PRIu64 ",\"epoch\":%d,\"test_loss\":%.9g,"
+                 "\"test_accuracy\":%s,\"seconds\":%.9g",
+                 r->step, r->epoch, r->test_loss, accuracy, r->seconds);
+}
+
 void metrics_report(struct metrics *m, const struct report *r, bool epoch)
 {
     const struct {

@@ -4,6 +4,8 @@
  *   {"kind":"step", ...}   every step: step, epoch, loss, lr, images_per_s, seconds
  *   {"kind":"epoch", ...}  every epoch: the same and train_accuracy, test_loss,
  *                          test_accuracy (percent), peak_percent
+ *   {"kind":"test", ...}   every test between steps: step, epoch, test_loss,
+ *                          test_accuracy, seconds
  *   {"kind":"end", ...}    once: why the run ended, and its totals
  *
  * loss is the mean over the samples of all ranks. Numbers that are not finite are null.
@@ -42,6 +44,8 @@ struct report {
 int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err);
 /* Of an epoch, or of a step. */
 void metrics_report(struct metrics *m, const struct report *r, bool epoch);
+/* Of a test between steps. */
+void metrics_test(struct metrics *m, const struct report *r);
 /* Writes any other line; `fields` are JSON members without the braces. */
 void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
     __attribute__((format(printf, 3, 4)));

@@ -5,6 +5,7 @@
 #include "common/err.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <langinfo.h>
 #include <locale.h>
 #include <math.h>
@@ -149,6 +150,17 @@ void progress_step(struct progress *p, const struct report *r, size_t done, size
     else
         progress_say(p, "epoch %3d/%d  %3.0f %%  loss %.4f  %.0f %s/s", r->epoch,
                      p->epochs, part * 100, r->loss, r->images_per_s * p->each, p->unit);
+}
+
+void progress_test(struct progress *p, const struct report *r)
+{
+    if (!p->steps)
+        return;
+    if (isfinite(r->test_accuracy))
+        progress_say(p, "step %" PRIu64 "  test loss %.4f  test accuracy %6.2f %%",
+                     r->step, r->test_loss, r->test_accuracy);
+    else
+        progress_say(p, "step %" PRIu64 "  test loss %.6f", r->step, r->test_loss);
 }
 
 /* Keeps the epoch's full bar: a short run's would otherwise hardly be seen. */

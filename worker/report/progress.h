@@ -43,6 +43,8 @@ void progress_gap(struct progress *p);
 /* `done` of the epoch's `all` samples; draws at most ten times a second. */
 void progress_step(struct progress *p, const struct report *r, size_t done, size_t all);
 void progress_epoch(struct progress *p, const struct report *r);
+/* A test between steps. */
+void progress_test(struct progress *p, const struct report *r);
 /* Was all output written? A reader that has left, or a closed stdout, is no error. */
 int progress_check(const struct progress *p, struct ddp_err *err);
 

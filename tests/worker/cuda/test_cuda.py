@@ -46,7 +46,7 @@ def one_rank_learns_the_same():
     few_digits()
     for model, optimizer in (("cnn", "adadelta"), ("mlp", "adam"), ("mlp", "adamw"), ("cnn", "sgd")):
         more = {"sgd": ("--momentum", 0.9, "--weight-decay", 0.1, "--decay-matrices-only"),
-                "adamw": ("--beta2", 0.95)}.get(optimizer, ())
+                "adamw": ("--beta2", 0.95, "--test-every", 3)}.get(optimizer, ())
         both(1, model + optimizer, *FEW, "--model", model, "--optimizer", optimizer,
              "--batch-size", 24, "--label-smoothing", 0.1, *more, tolerance=2e-4)
     shown = both(1, "line", "--model", "linreg", "--epochs", 1, "--plot", "none", "--optimizer", "adam")

@@ -421,6 +421,20 @@ def a_target_out_of_reach_is_exit_code_93():
     assert "target not reached" in results[0].out, results[0]
 
 
+def a_run_is_tested_between_steps():
+    """With what a run that ends there finds, and without an effect on the steps."""
+    common = ("--model", "toy", "--plot", "none", "--ema", 0.5, "--batch-size", 16)
+    out = run_ok(2, *common, "--epochs", 2, "--steps", 65, "--test-every", 15, "--log", "log").out
+    run_ok(2, *common, "--epochs", 2, "--steps", 65, "--log", "plain")
+    run_ok(1, *common[:-1], 32, "--epochs", 1, "--steps", 30, "--log", "short")
+    assert losses("log") == losses("plain")
+    tests = rows("log", "test")
+    assert [t["step"] for t in tests] == [15, 30, 60], tests  # 45 is the first epoch's last
+    (last,) = rows("short", "epoch")
+    assert abs(tests[1]["test_loss"] - last["test_loss"]) < 1e-5, (tests, last)
+    assert f"step 30  test loss {tests[1]['test_loss']:.4f}  test accuracy " in out, out
+
+
 def the_limits_of_a_run_are_those_given():
     for options, until, why, code in (
             (("--steps", 3), "step 3", "all steps done", 0),
@@ -447,4 +461,5 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_rank_may_have_no_sample_in_its_first_step,
-      a_target_out_of_reach_is_exit_code_93, the_limits_of_a_run_are_those_given, nothing_is_left_in_the_way])
+      a_target_out_of_reach_is_exit_code_93, a_run_is_tested_between_steps,
+      the_limits_of_a_run_are_those_given, nothing_is_left_in_the_way])

@@ -26,10 +26,23 @@ static const struct {
 struct signals {
     struct signals_events events;
     void *arg;
-    struct event *ev[ARRAY_LEN(table)]; /* owned; NULL: the signal is ignored */
-    int fd;                             /* owned: signalfd of ignored INT and QUIT; -1 */
+    struct event *ev[ARRAY_LEN(table)]; /* owned; NULL: ignored, or by `fd` */
+    int fd;                             /* owned: signalfd of blocked signals; -1 */
     struct event *sent;                 /* owned */
 };
+
+static bool comes_by_fd(size_t i)
+{
+    return table[i].meaning == MEANS_STOP || table[i].meaning == MEANS_CONT;
+}
+
+/* Unless a SIGCONT has come since: it will not come again. */
+static void stop(void)
+{
+    sigset_t pending;
+    if (sigpending(&pending) == 0 && !sigismember(&pending, SIGCONT))
+        kill(getpid(), SIGSTOP);
+}
 
 static void on_signal(evutil_socket_t sig, short what, void *arg)
 {
@@ -46,7 +59,7 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
         break;
     case MEANS_STOP:
         s->events.stop(s->arg);
-        kill(getpid(), SIGSTOP);
+        stop();
         break;
     case MEANS_CONT:
         s->events.continued(s->arg);
@@ -57,23 +70,23 @@ static void on_signal(evutil_socket_t sig, short what, void *arg)
 /* Shells without job control start background processes with INT and QUIT ignored, so
  * that Ctrl-C does not end them; `kill -INT` still should. The kernel queues a blocked
  * signal even while it is ignored, and signalfd reports its sender: SI_KERNEL is the
- * terminal. Signal dispositions are reset in children (transport/child.c). */
+ * terminal. TSTP and CONT are blocked as well: of these the kernel keeps the later one
+ * only. Signal dispositions are reset in children (transport/child.c). */
 static void on_sent(evutil_socket_t fd, short what, void *arg)
 {
-    struct signals *s = arg;
     struct signalfd_siginfo info;
-    if (read(fd, &info, sizeof info) == (ssize_t)sizeof info &&
-        info.ssi_code != SI_KERNEL)
-        s->events.end((int)info.ssi_signo, s->arg);
+    if (read(fd, &info, sizeof info) != (ssize_t)sizeof info)
+        return;
+    int sig = (int)info.ssi_signo;
+    if (info.ssi_code != SI_KERNEL || (sig != SIGINT && sig != SIGQUIT))
+        on_signal(sig, what, arg);
 }
 
 static int listen_to_senders(struct signals *s, struct loop *loop,
-                             const sigset_t *ignored)
+                             const sigset_t *blocked)
 {
-    if (sigisemptyset(ignored))
-        return 0;
-    sigprocmask(SIG_BLOCK, ignored, NULL);
-    s->fd = signalfd(-1, ignored, SFD_NONBLOCK | SFD_CLOEXEC);
+    sigprocmask(SIG_BLOCK, blocked, NULL);
+    s->fd = signalfd(-1, blocked, SFD_NONBLOCK | SFD_CLOEXEC);
     if (s->fd < 0)
         return -1;
     s->sent = loop_watch(loop, s->fd, EV_READ | EV_PERSIST, on_sent, s);
@@ -91,8 +104,8 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
                                void *arg, struct ddp_err *err)
 {
     struct signals *s = xcalloc(1, sizeof *s);
-    sigset_t ignored_set;
-    sigemptyset(&ignored_set);
+    sigset_t blocked;
+    sigemptyset(&blocked);
     s->events = *events;
     s->arg = arg;
     s->fd = -1;
@@ -103,15 +116,15 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
     signal(SIGTTIN, SIG_IGN);
     signal(SIGTTOU, SIG_IGN);
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        if (ignored(table[i].sig)) {
-            if (table[i].sig == SIGINT || table[i].sig == SIGQUIT)
-                sigaddset(&ignored_set, table[i].sig);
-            continue;
-        }
-        s->ev[i] = loop_watch(loop, table[i].sig, EV_SIGNAL | EV_PERSIST, on_signal, s);
+        int sig = table[i].sig;
+        bool is_ignored = ignored(sig);
+        if (is_ignored ? sig == SIGINT || sig == SIGQUIT : comes_by_fd(i))
+            sigaddset(&blocked, sig);
+        else if (!is_ignored)
+            s->ev[i] = loop_watch(loop, sig, EV_SIGNAL | EV_PERSIST, on_signal, s);
     }
-    if (listen_to_senders(s, loop, &ignored_set) < 0) {
-        err_errno(err, "cannot listen for signals that are ignored");
+    if (listen_to_senders(s, loop, &blocked) < 0) {
+        err_errno(err, "cannot listen for signals that are blocked");
         signals_destroy(s);
         return NULL;
     }

@@ -22,6 +22,7 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
 /* When the job is over: a further signal must not end ddprun before it returns the job's
  * exit code. */
 void signals_block_ends(void);
-void signals_destroy(struct signals *s); /* then they have their default action */
+/* Then they have their default action, but for TSTP and CONT, which stay blocked. */
+void signals_destroy(struct signals *s);
 
 #endif

@@ -71,6 +71,16 @@ bool checkpoint_exists(const char *place)
     return path && stat(path, &st) == 0;
 }
 
+/* Is it a file with something else in it, the data, say? A checkpoint begins with its
+ * header's length, in 8 bytes, and JSON. */
+static bool has_other_content(const char *place)
+{
+    char head[9];
+    SCOPED(close_fd) int fd = open(place, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
+    return n > 0 && (n < (ssize_t)sizeof head || head[8] != '{');
+}
+
 int checkpoint_prepare(const char *place, struct ddp_err *err)
 {
     bool folder = names_folder(place);
@@ -78,6 +88,8 @@ int checkpoint_prepare(const char *place, struct ddp_err *err)
         return err_errno(err, "cannot make the folder '%s' for checkpoints", place);
     const char *why =
         output_path_check(place, folder ? OUTPUT_PATH_FOLDER : OUTPUT_PATH_REPLACED);
+    if (!why && has_other_content(place))
+        why = "it is a file, and no checkpoint";
     return why ? err_set(err, "cannot write checkpoints to '%s': %s", place, why) : 0;
 }
 

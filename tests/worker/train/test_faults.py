@@ -193,14 +193,17 @@ def places_that_cannot_be_written_are_said_before_training():
         assert "epoch   1" not in results[0].out, results
         one_line(results, 1, "'none/such': No such file or directory")
     os.mkfifo("pipe")
-    for option, place, text in (("--logits", "pipe", "it is no file, and would be replaced"),
+    with open("book.txt", "w") as f:
+        f.write("It was a dark and stormy night.\n" * 9)
+    for option, place, text in (("--checkpoint", "book.txt", "it is a file, and no checkpoint"),
+                                ("--logits", "pipe", "it is no file, and would be replaced"),
                                 ("--checkpoint", "pipe", "it is no file, and would be replaced"),
                                 ("--logits", ".", "Is a directory"),
                                 ("--plot", ".", "Is a directory"),
                                 ("--trace", "pipe/t", "Not a directory")):
         (result,) = run(1, *QUIET, "--epochs", 100000, option, place)
         one_line([result], 1, f"'{place}': {text}")
-    assert os.listdir(".") == ["pipe"], os.listdir(".")
+    assert sorted(os.listdir(".")) == ["book.txt", "pipe"] and os.path.getsize("book.txt") == 288, os.listdir(".")
 
 
 def the_picture_of_an_earlier_run_stays():

@@ -22,7 +22,7 @@ int check_launches(const char *what, struct ddp_err *err)
     int device = 0;
     cudaError_t rc = cudaGetLastError();
     if (!cuda_refused(kernel, sizeof kernel, &device, &rc))
-        return check_cuda(rc, what, err);
+        return check_cuda(rc == cudaErrorNotReady ? cudaSuccess : rc, what, err);
     return err_set(err, "%s: kernel '%s' on GPU %d: %s", what, kernel, device,
                    cudaGetErrorString(rc));
 }

@@ -15,7 +15,7 @@ static __thread struct {
 void cuda_launched(const char *kernel)
 {
     cudaError_t rc = refused.rc ? cudaSuccess : cudaPeekAtLastError();
-    if (rc == cudaSuccess)
+    if (rc == cudaSuccess || rc == cudaErrorNotReady) /* of the program's own query */
         return;
     kernel += *kernel == '('; /* "(pool<T, V>)": only the name */
     size_t n = strcspn(kernel, "<)");

@@ -392,6 +392,8 @@ static int cuda_copy(struct device *d, enum device_way way, float *weights,
 {
     const char *doing = "copying the state";
     TRY(stream_follow(d->stream, d->caller, d->now, doing, err));
+    /* a copy to memory that is not pinned waits for the stream, without a deadline */
+    TRY(drain(d, doing, err));
     if (weights)
         TRY(copy(d, way, weights, d->weights, d->job.floats, err));
     if (weights && way == DEVICE_FROM_HOST)

@@ -398,6 +398,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
               : reducer_finish(p->reducer, &sums, err));
     if (p->failed)
         return err_set(err, "%s", p->why.text);
+    p->failed = sums.bad > 0; /* sums on the GPUs may never end */
     if (p->unknown > 0)
         return err_set(err, "ddp_parallel_ready(p, %zu) of %zu parameters", p->unknown,
                        p->n);

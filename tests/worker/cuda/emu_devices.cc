@@ -164,16 +164,27 @@ extern "C" cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
     return cudaSuccess;
 }
 
+static std::map<const void *, size_t> pinned;
+
+bool emu::is_pinned(const void *p)
+{
+    auto after = pinned.upper_bound(p);
+    return after != pinned.begin() &&
+           p < static_cast<const char *>((--after)->first) + after->second;
+}
+
 extern "C" cudaError_t cudaMallocHost(void **p, size_t bytes)
 {
     if (captures)
         return cudaErrorStreamCaptureUnsupported;
     *p = calloc(1, bytes);
+    pinned[*p] = bytes;
     return *p ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
 extern "C" cudaError_t cudaFreeHost(void *p)
 {
+    pinned.erase(p);
     free(p);
     return cudaSuccess;
 }

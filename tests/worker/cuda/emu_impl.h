@@ -41,6 +41,7 @@ static inline int device_of(const void *p)
 
 /* May work on this device touch what lies there? */
 bool reaches(int device, const void *p);
+bool is_pinned(const void *p);
 /* Bits: the device, and those whose memory it has been told that it may use. */
 unsigned reachable(int device);
 

@@ -403,7 +403,8 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
     return cudaSuccess;
 }
 
-/* Of the stream's device and the host; cudaMemcpyDefault: and of devices it may reach.
+/* Of the stream's device and the host, which waits where its memory is not pinned;
+ * cudaMemcpyDefault: and of devices it may reach.
  * There is no cudaMemcpyPeerAsync(): it cannot be recorded. */
 extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
                                        cudaMemcpyKind k, cudaStream_t s)
@@ -419,7 +420,8 @@ extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
         memcpy(to, from, n);
         return true;
     });
-    return cudaSuccess;
+    bool waits = k == cudaMemcpyDeviceToHost && !s->recording && !is_pinned(to);
+    return waits ? cudaStreamSynchronize(s) : cudaSuccess;
 }
 
 /* The manual lets only copies go to a stream of another device than the current one. */

@@ -51,6 +51,7 @@ struct twins {
     struct ddp_group *g, *other; /* a group may have one step at a time */
     struct ddp_param device[PARAMS], host[PARAMS];
     struct ddp_parallel *on_device, *on_host;
+    cudaEvent_t event;                   /* of the program's own */
     float grads[STEPS][PARAMS][LARGEST]; /* copied while later steps are computed */
     float loaded[LARGEST];
     cudaStream_t stream;
@@ -75,6 +76,7 @@ static struct twins *make(struct ddp_group *g, struct ddp_parallel_options o, bo
     team_ok(g, ddp_group_split(g, 0, ddp_group_rank(g), &t->other, &err));
     cuda_ok(g, cudaSetDevice(ddp_group_rank(g)));
     cuda_ok(g, cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking));
+    cuda_ok(g, cudaEventCreateWithFlags(&t->event, cudaEventDisableTiming));
     for (size_t i = 0; i < PARAMS; i++) {
         t->host[i] = t->device[i] =
             (struct ddp_param){.name = names[i], .count = sizes[i], .no_decay = i == 1};
@@ -107,6 +109,7 @@ static void end(struct twins *t)
 {
     ddp_parallel_destroy(t->on_device);
     ddp_parallel_destroy(t->on_host);
+    cuda_ok(t->g, cudaEventDestroy(t->event));
     cuda_ok(t->g, cudaStreamDestroy(t->stream));
     ddp_group_destroy(t->other);
     free(t);
@@ -157,6 +160,8 @@ static void take_step(struct twins *t, int step)
         cuda_ok(t->g, cudaMemcpyAsync(t->device[i].grad, g, sizes[i] * 4,
                                       cudaMemcpyHostToDevice, t->stream));
         ddp_parallel_ready(t->on_host, i);
+        cuda_ok(t->g, cudaEventRecord(t->event, t->stream));
+        team_assert(t->g, cudaEventQuery(t->event) == cudaErrorNotReady, "so soon");
         ddp_parallel_ready(t->on_device, i);
     }
     team_ok(t->g, ddp_parallel_step(t->on_host, 0.05f, &host, &err));
@@ -290,27 +295,63 @@ TEST(a_missing_gradient_is_an_error_on_all)
     assert_team(&(struct team){.size = 2}, missing_case, NULL);
 }
 
+/* Of a GPU that fails on one rank the others do not wait for what will never end. */
+static void refuses_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err;
+    struct twins *t = make(g, (struct ddp_parallel_options){.bytes = 64}, false, NULL);
+    bool odd = ddp_group_rank(g) == 1;
+    if (odd)
+        setenv("EMU_REFUSED", "scale:1", 1);
+    team_ok(g, ddp_parallel_begin(t->on_device, 1, &err));
+    for (size_t i = PARAMS; i-- > 0;)
+        give(t, i, 1);
+    team_assert(g, ddp_parallel_step(t->on_device, 1, NULL, &err) < 0, "it has ended");
+    team_assert(g, strstr(err.text, odd ? "kernel 'scale'" : "its GPU has failed"), "%s",
+                err.text);
+    struct team_watch since = team_watch();
+    if (odd) /* it goes on as long as the others have not given up */
+        team_ok(g, ddp_barrier(t->other, &err));
+    ddp_parallel_destroy(t->on_device);
+    t->on_device = NULL;
+    if (!odd)
+        team_ok(g, ddp_barrier(t->other, &err));
+    team_assert(g, team_is_soon(since), "late");
+    end(t);
+}
+
+TEST(all_give_up_when_a_gpu_fails)
+{
+    assert_team(&(struct team){.size = 3}, refuses_case, NULL);
+}
+
+/* Rank 1 dies in a step, or after its last call, when its GPU has not taken part yet. */
 static void died_case(struct ddp_group *g, const void *arg)
 {
+    const bool *after = arg;
     struct ddp_err err = {""};
-    struct ddp_step s = {.loss = 1};
     struct twins *t = make(g, (struct ddp_parallel_options){.bytes = 64}, false, NULL);
     team_ok(g, ddp_parallel_begin(t->on_device, 1, &err));
-    if (ddp_group_rank(g) == 1)
+    if (ddp_group_rank(g) == 1 && !*after)
         raise(SIGKILL);
     for (size_t i = PARAMS; i-- > 0;)
         give(t, i, 1);
     struct team_watch since = team_watch();
-    team_assert(
-        g, ddp_parallel_step(t->on_device, 1, &s, &err) < 0 && strstr(err.text, "rank 1"),
-        "%s", err.text);
+    int rc = ddp_parallel_step(t->on_device, 1, NULL, &err);
+    if (*after && rc == 0) {
+        if (ddp_group_rank(g) == 1)
+            raise(SIGKILL);
+        rc = ddp_parallel_check(t->on_device, &err);
+    }
+    team_assert(g, rc < 0 && strstr(err.text, "rank 1"), "%s", err.text);
     end(t);
     team_assert(g, team_is_soon(since), "late: %s", err.text);
 }
 
-TEST(a_rank_that_dies_in_a_step_is_named)
+LOOP_TEST(a_rank_that_dies_is_named, 2)
 {
-    assert_team(&(struct team){.size = 3, .expect_dead = 2}, died_case, NULL);
+    const bool after = _i;
+    assert_team(&(struct team){.size = 3, .expect_dead = 2}, died_case, &after);
 }
 
 static void refused_case(struct ddp_group *g, const void *arg)

@@ -98,7 +98,7 @@ static const struct setting options[] = {
      "Keep a moving average of the weights, for tests and checkpoints (default: none)"},
     {"schedule", "HOW", AT(schedule), read_schedule, 0, 0,
      "Learning rate over time: constant (the default), step:FACTOR after each epoch, "
-     "cosine or linear down to 0",
+     "cosine or linear down to 0, or cosine:FACTOR and linear:FACTOR to that of --lr",
      .initial = "constant"},
     {"warmup", "STEPS", AT(schedule.warmup), value_count, 1, INFINITY,
      "Steps in which the learning rate rises (default 0)"},

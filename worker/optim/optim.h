@@ -123,11 +123,12 @@ void optim_swap_average(struct optim *o, float *w);
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };
 struct schedule {
     enum schedule_kind kind;
-    double gamma;    /* SCHEDULE_STEP: times gamma after each epoch */
+    double factor;   /* SCHEDULE_STEP: of each epoch; COSINE, LINEAR: at the end */
     uint64_t warmup; /* steps in which it rises to --lr */
 };
 
-/* "constant", "step:0.7", "cosine", "linear"; "step" is "step:0.7", PyTorch's example. */
+/* "constant", "step:0.7", "cosine:0.1", "linear:0.1"; "step" is "step:0.7", PyTorch's
+ * example, "cosine" and "linear" end at 0. */
 int schedule_parse(const char *text, struct schedule *out, struct ddp_err *err);
 /* `at` epochs have been done, fractions included, this part of the run, and `steps`. */
 double schedule_factor(const struct schedule *s, double at, double part, uint64_t steps);

@@ -13,23 +13,26 @@ static const char *const names[] = {"constant", "step", "cosine", "linear"};
 int schedule_parse(const char *text, struct schedule *out, struct ddp_err *err)
 {
     size_t len = strcspn(text, ":");
-    *out = (struct schedule){.gamma = 0.7, .warmup = out->warmup};
+    *out = (struct schedule){.warmup = out->warmup};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (strlen(names[i]) != len || memcmp(names[i], text, len) != 0)
             continue;
         out->kind = (enum schedule_kind)i;
+        out->factor = out->kind == SCHEDULE_STEP ? 0.7 : 0;
         if (text[len] == '\0')
             return 0;
-        if (out->kind != SCHEDULE_STEP)
+        if (out->kind == SCHEDULE_CONSTANT)
             return err_set(err, "'%s' takes no number", names[i]);
         char *end;
-        out->gamma = strtod(text + len + 1, &end);
-        if (end == text + len + 1 || *end || !(out->gamma > 0 && out->gamma <= 1))
+        out->factor = strtod(text + len + 1, &end);
+        if (end == text + len + 1 || *end || !(out->factor > 0 && out->factor <= 1))
             return err_set(err, "'%s' is not a factor above 0 and up to 1",
                            text + len + 1);
         return 0;
     }
-    return err_set(err, "'%s' is not one of constant, step:FACTOR, cosine, linear", text);
+    return err_set(
+        err, "'%s' is not one of constant, step:FACTOR, cosine:FACTOR, linear:FACTOR",
+        text);
 }
 
 static double over_time(const struct schedule *s, double at, double part)
@@ -37,11 +40,11 @@ static double over_time(const struct schedule *s, double at, double part)
     part = part < 1 ? part : 1;
     switch (s->kind) {
     case SCHEDULE_STEP:
-        return pow(s->gamma, floor(at));
+        return pow(s->factor, floor(at));
     case SCHEDULE_COSINE:
-        return 0.5 * (1 + cos(M_PI * part));
+        return s->factor + (1 - s->factor) * 0.5 * (1 + cos(M_PI * part));
     case SCHEDULE_LINEAR:
-        return 1 - part;
+        return s->factor + (1 - s->factor) * (1 - part);
     case SCHEDULE_CONSTANT:
         break;
     }

@@ -43,8 +43,8 @@ static const struct {
      "--optimizer: 'lbfgs' is not one of sgd, adam, adamw, adadelta"},
     {"--schedule step:2", "--schedule: '2' is not a factor above 0 and up to 1"},
     {"--schedule often",
-     "--schedule: 'often' is not one of constant, step:FACTOR, cosine, linear"},
-    {"--schedule cosine:1", "--schedule: 'cosine' takes no number"},
+     "--schedule: 'often' is not one of constant, step:FACTOR, cosine:FACTOR, linear:FACTOR"},
+    {"--schedule constant:1", "--schedule: 'constant' takes no number"},
     {"--seed -5", "--seed: '-5' is not a whole number of 0 or more"},
     {"--target-accuracy 101", "--target-accuracy: '101' is not a number from 0 to 100"},
     {"--progress loud", "--progress: 'loud' is not one of auto, bar, lines, none"},
@@ -186,9 +186,10 @@ static const struct {
     const char *text;
     double at, factor;
 } schedules[] = {
-    {"constant", 3.5, 1},   {"step:0.5", 0.9, 1}, {"step:0.5", 1, 0.5},
-    {"step:0.5", 3, 0.125}, {"step", 1, 0.7},     {"linear", 2.5, 0.75},
-    {"linear", 10, 0},      {"cosine", 5, 0.5},   {"cosine", 0, 1},
+    {"constant", 3.5, 1},   {"step:0.5", 0.9, 1},    {"step:0.5", 1, 0.5},
+    {"step:0.5", 3, 0.125}, {"step", 1, 0.7},        {"linear", 2.5, 0.75},
+    {"linear", 10, 0},      {"cosine", 5, 0.5},      {"cosine", 0, 1},
+    {"linear:0.2", 5, 0.6}, {"cosine:0.1", 5, 0.55}, {"cosine:0.1", 10, 0.1},
 };
 
 LOOP_TEST(schedules_lower_the_rate, ARRAY_LEN(schedules))

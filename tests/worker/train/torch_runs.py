@@ -290,7 +290,7 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab, decay, groups, *
     assert torch.allclose(start, longer, rtol=0, atol=1e-5), "causal"
     runs = our_runs(net, (1, 2, 4), 8, "--model", f"{name},context={context},vocab={vocab}",
                     "--data", "tokens.bin", "--steps", 100, "--lr", 2e-3,
-                    "--warmup", 10, "--schedule", "cosine", "--clip-norm", 1, "--beta2", 0.95,
+                    "--warmup", 10, "--schedule", "cosine:0.1", "--clip-norm", 1, "--beta2", 0.95,
                     "--label-smoothing", 0.2, "--weight-decay", decay, *options)
     opt = torch.optim.AdamW(groups, 2e-3, betas=(0.9, 0.95), weight_decay=decay)
     theirs, epoch = [], 0
@@ -301,7 +301,7 @@ def tokens_are_learned_as_in_pytorch(name, net, context, vocab, decay, groups, *
             x = torch.stack([samples[s] for s in dealt[i:i + 8]])
             step = len(theirs)
             for group in opt.param_groups:
-                group["lr"] = 2e-3 * min(1, (step + 1) / 10) * 0.5 * (1 + math.cos(math.pi * step / 100))
+                group["lr"] = 2e-3 * min(1, (step + 1) / 10) * (0.1 + 0.45 * (1 + math.cos(math.pi * step / 100)))
             opt.zero_grad()
             loss = F.cross_entropy(net(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten(),
                                    label_smoothing=0.2)

@@ -345,6 +345,17 @@ class Metrics(WatchTest):
             self.assertIn("ddprun_job_info", self.parse(f.read()))
         self.assertEqual([n for n in os.listdir(self.folder.name) if "part" in n], [])
 
+    def test_a_file_that_is_not_written_is_told(self):
+        """The program that writes it stands still."""
+        file = self.path("ddprun.prom")
+        job = self.start_sh(1, "echo up; cat", "--metrics", file, stdin="")
+        self.wait_for(job, "up")
+        view, = (pid for pid, line in launch.marked(self.mark).items() if "ddprun-view serve" in line)
+        os.kill(view, signal.SIGSTOP)
+        job.wait()
+        self.assert_ended(job, 0)
+        self.assertIn(f"ddprun: warning: --metrics: the end of the job is not in '{file}', as it ", job.err)
+
     def test_the_loss_of_rank_0_without_an_expression(self):
         file = self.path("ddprun.prom")
         done = self.sh(2, "echo loss=0.$((RANK + 4)); sleep 1.5", "--metrics", file)

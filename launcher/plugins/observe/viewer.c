@@ -277,12 +277,17 @@ void viewer_finish(struct viewer *v, struct evbuffer *status)
                  evbuffer_get_length(status));
     reap_forget(v->j->reap, v->pid);
     control_flush(v->j->control, v->peer, deadline_ms);
+    bool killed = false;
     while (waitpid(v->pid, NULL, WNOHANG) == 0) {
         int64_t late_ms = now_ms() - deadline_ms;
         if (late_ms > FINISH_MS) /* it hangs in the kernel: a dead file server */
             break;
+        if (late_ms > 0 && !killed && v->metrics_file)
+            log_warn("--metrics: the end of the job is not in '%s', as it could not be "
+                     "written in %d s",
+                     v->metrics_file, FINISH_MS / 1000);
         if (late_ms > 0)
-            kill(v->pid, SIGKILL);
+            killed = kill(v->pid, SIGKILL) == 0;
         usleep(2000);
     }
     v->pid = 0;

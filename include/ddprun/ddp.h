@@ -28,7 +28,9 @@
  * on a stream of the library and return. It waits for options.cuda_stream where ready()
  * or share() is called, and that stream waits for the end of a step; so the program may
  * call ready() and step() while the GPU computes backward. With clip_norm, step() waits
- * for the GPU.
+ * for the GPU. load(), save(), keep(), restore(), check() and swap_average() copy through
+ * the host's memory: 4 bytes for each element during the call, and except in check() and
+ * keep() as much for each of the optimiser's states.
  *
  * Errors: functions return 0, or -1 with `err` filled, those that return a pointer NULL;
  * after an error only ddp_parallel_destroy() may be called. Threads: one at a time for a
@@ -78,7 +80,7 @@ struct ddp_parallel_options {
                   ddp-train --ema does, in checkpoints, too; 0: none */
     bool cuda; /* weights and gradients are in CUDA memory, see above; then */
     void *cuda_stream; /* the cudaStream_t with the program's backward pass; NULL: the
-                          default stream */
+                          legacy default stream */
 };
 
 /* Set by the caller to this rank's numbers, by ddp_parallel_step() to those of all. */

@@ -220,6 +220,14 @@ int comm_all_gather(struct comm *c, int lane, float *data, size_t each,
     return put_call(c, rc, "all_gather", each * (size_t)c->size, err);
 }
 
+int comm_broadcast(struct comm *c, int lane, float *data, size_t count,
+                   cudaStream_t stream, struct ddp_err *err)
+{
+    int rc = nccl_api.broadcast(data, data, count, nccl_types[DDP_F32], 0, c->nccl[lane],
+                                stream);
+    return put_call(c, rc, "broadcast", count, err);
+}
+
 int comm_begin(struct comm *c, struct ddp_err *err)
 {
     int rc = nccl_api.begin();

@@ -52,6 +52,9 @@ int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
                         cudaStream_t stream, struct ddp_err *err);
 int comm_all_gather(struct comm *c, int lane, float *data, size_t each,
                     cudaStream_t stream, struct ddp_err *err);
+/* Copies rank 0's data to all. */
+int comm_broadcast(struct comm *c, int lane, float *data, size_t count,
+                   cudaStream_t stream, struct ddp_err *err);
 /* Collectives between these calls are one operation of NCCL. */
 int comm_begin(struct comm *c, struct ddp_err *err);
 int comm_end(struct comm *c, struct ddp_err *err);

@@ -403,10 +403,15 @@ static int cuda_copy(struct device *d, enum device_way way, float *weights,
     return drain(d, doing, err);
 }
 
-static int cuda_take_weights(struct device *d, struct ddp_err *err)
+static int cuda_share(struct device *d, struct ddp_err *err)
 {
-    TRY(stream_follow(d->stream, d->caller, d->now, what, err));
-    return copy_own(d, false, err);
+    const char *doing = "sharing the weights";
+    TRY(stream_follow(d->stream, d->caller, d->now, doing, err));
+    TRY(copy_own(d, false, err));
+    if (d->comm)
+        TRY(comm_broadcast(d->comm, 0, d->weights, d->job.floats, d->stream, err));
+    TRY(copy_own(d, true, err));
+    return drain(d, doing, err);
 }
 
 __attribute__((visibility("default"))) extern const struct device_type ddp_device;
@@ -419,6 +424,6 @@ const struct device_type ddp_device = {
     .take = cuda_take,
     .reduce = cuda_reduce,
     .step = cuda_step,
-    .take_weights = cuda_take_weights,
+    .share = cuda_share,
     .copy = cuda_copy,
 };

@@ -52,8 +52,8 @@ struct device_type {
      * NULL: no rank had samples, nothing is updated. */
     int (*step)(struct device *d, const struct step_rule *how, double *norm,
                 struct ddp_err *err);
-    /* Copies the caller's weights to the block. */
-    int (*take_weights)(struct device *d, struct ddp_err *err);
+    /* Copies the weights of rank 0's caller to all. */
+    int (*share)(struct device *d, struct ddp_err *err);
     /* Copies the block from or to `weights` (from the host: to the caller's, too); with
      * `states` also this rank's pieces of these: of whole states, or states->shared. */
     int (*copy)(struct device *d, enum device_way way, float *weights,

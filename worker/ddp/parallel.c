@@ -280,13 +280,14 @@ static int put_back(struct ddp_parallel *p, struct ddp_err *err)
 
 int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
 {
-    if (!p->on)
-        copy_weights(p, false);
-    else
-        TRY(noted(p, p->on->take_weights(p->device, err)));
-    TRY(fetch(p, false, err));
+    if (p->on) { /* not through the host: it may have no room for each rank's weights */
+        TRY(ddp_barrier(p->group, err)); /* names a rank that calls another function */
+        return noted(p, p->on->share(p->device, err));
+    }
+    copy_weights(p, false);
     TRY(ddp_broadcast(p->group, p->state.weights, p->state.floats, DDP_F32, 0, err));
-    return put_back(p, err);
+    copy_weights(p, true);
+    return 0;
 }
 
 /* Between steps, with the weights in place. */

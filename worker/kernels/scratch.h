@@ -10,16 +10,38 @@
 #include <string.h>
 #include <sys/mman.h>
 
+enum { SCRATCH_LARGE = 2 << 20 };
+
+static inline float *scratch_raw(size_t bytes)
+{
+    void *p;
+    if (posix_memalign(&p, bytes < SCRATCH_LARGE ? 64 : SCRATCH_LARGE, bytes))
+        return xaligned(64, bytes); /* reports the failure */
+    if (bytes >= SCRATCH_LARGE)
+        madvise(p, bytes, MADV_HUGEPAGE); /* before the first access */
+    return p;
+}
+
+static inline size_t scratch_size(size_t floats)
+{
+    return (floats + 31) / 16 * 64;
+}
+
 static inline float *scratch(size_t floats)
 {
-    enum { LARGE = 2 << 20 };
-    size_t bytes = (floats + 31) / 16 * 64;
-    void *p;
-    if (posix_memalign(&p, bytes < LARGE ? 64 : LARGE, bytes))
-        return xaligned(64, bytes); /* reports the failure */
-    if (bytes >= LARGE)
-        madvise(p, bytes, MADV_HUGEPAGE); /* before the first access */
-    return memset(p, 0, bytes);
+    size_t bytes = scratch_size(floats);
+    return memset(scratch_raw(bytes), 0, bytes);
+}
+
+/* The same; a large block takes memory where it is first accessed. */
+static inline float *scratch_sparse(size_t floats)
+{
+    size_t bytes = scratch_size(floats), fresh = bytes / SCRATCH_LARGE * SCRATCH_LARGE;
+    float *p = scratch_raw(bytes);
+    if (fresh > 0 && madvise(p, fresh, MADV_DONTNEED) < 0)
+        fresh = 0;
+    memset((char *)p + fresh, 0, bytes - fresh);
+    return p;
 }
 
 /* Blocks that are freed at once; zeroed: none. */

@@ -41,7 +41,7 @@ void optim_init(struct optim *o, const struct optim_type *type,
     *o = (struct optim){.type = type, .settings = settings, .kernels = kernels, .n = n};
     for (int i = 0; i < OPTIM_STATES; i++)
         if (optim_uses(type, &settings, i))
-            o->states[i] = scratch(n);
+            o->states[i] = scratch_sparse(n); /* of which this rank may need a part */
 }
 
 void optim_exempt(struct optim *o, size_t offset, size_t count)

@@ -168,7 +168,7 @@ static bool all_at(const ncclComm *c, const std::atomic<long> *counters, long le
     return true;
 }
 
-enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER };
+enum kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST };
 
 /* The sum over the ranks of their elements from `at` on. */
 template <typename T> static void add_up(const ncclComm *c, size_t at, size_t n, T *to)
@@ -232,6 +232,8 @@ struct collective {
             for (int r = 0; r < c->size; r++)
                 memcpy(static_cast<char *>(to) + sent() * size_t(r),
                        c->slots + SLOT * size_t(r), sent());
+        else if (what == BROADCAST)
+            memcpy(to, c->slots, sent());
         else if (doubles)
             add_up(c, at, count, static_cast<double *>(to));
         else
@@ -316,13 +318,15 @@ extern "C" ncclResult_t ncclAllGather(const void *from, void *to, size_t count,
     return put(ALL_GATHER, from, to, count, type, c, stream);
 }
 
-/* What process groups use besides; the engine does not. */
-extern "C" ncclResult_t ncclBroadcast(const void *, void *, size_t, ncclDataType_t, int,
-                                      ncclComm_t, cudaStream_t)
+extern "C" ncclResult_t ncclBroadcast(const void *from, void *to, size_t count,
+                                      ncclDataType_t type, int root, ncclComm_t c,
+                                      cudaStream_t stream)
 {
-    return ncclInvalidUsage;
+    return root != 0 ? ncclInvalidArgument
+                     : put(BROADCAST, from, to, count, type, c, stream);
 }
 
+/* What process groups use besides; the engine does not. */
 extern "C" ncclResult_t ncclReduce(const void *, void *, size_t, ncclDataType_t,
                                    ncclRedOp_t, int, ncclComm_t, cudaStream_t)
 {

@@ -7,8 +7,10 @@
 #include "worker/engine.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BATCH = 16 };
 
@@ -21,6 +23,33 @@ struct fixture {
     struct engine *engine;
     uint32_t which[4 * BATCH];
 };
+
+static size_t resident_bytes(void)
+{
+    size_t pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fscanf(f, "%*u %zu", &pages), 1);
+    fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* A rank that shares the states with others never touches most of them. */
+TEST(states_take_memory_where_they_are_used)
+{
+    enum { N = 32 << 20 };
+    struct optim o;
+    struct ddp_err err;
+    size_t before = resident_bytes();
+    optim_init(&o, optim_find("adamw"), (struct optim_settings){0},
+               kernels_get(NULL, &err), N);
+    ck_assert_uint_lt(resident_bytes() - before, N * sizeof(float));
+    size_t others = 0;
+    for (size_t i = 0; i < N; i++)
+        others += o.states[0][i] != 0 || o.states[1][i] != 0;
+    ck_assert_uint_eq(others, 0);
+    optim_finish(&o);
+}
 
 static struct fixture open_engine(const char *model, struct engine_options how)
 {

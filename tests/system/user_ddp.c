@@ -9,7 +9,7 @@ int main(void)
     if (!g)
         return fprintf(stderr, "%s\n", err.text), 1;
     float w = 3, grad;
-    struct ddp_param param = {"w", &w, &grad, 1};
+    struct ddp_param param = {"w", &w, &grad, 1, false};
     struct ddp_parallel *p = ddp_parallel_create(g, &param, 1, NULL, &err);
     if (!p || ddp_parallel_begin(p, 1, &err) < 0)
         return fprintf(stderr, "%s\n", err.text), 1;

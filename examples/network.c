@@ -16,36 +16,15 @@
  * the newest file.
  */
 #include "example.h"
+#include "spirals.h"
 #include <ddprun/ddp.h>
 
-#include <math.h>
 #include <string.h>
 
-enum { POINTS = 500, BATCH = 64, HIDDEN = 48, SAVED = 100 /* epochs */ };
+enum { SAVED = 100 /* epochs */ };
 
 static float points[POINTS][2];
-static struct ddp_param params[] = {{.name = "in.weight", .count = 2 * HIDDEN},
-                                    {.name = "in.bias", .count = HIDDEN},
-                                    {.name = "out.weight", .count = HIDDEN},
-                                    {.name = "out.bias", .count = 1}};
-enum { IN, IN_BIAS, OUT, OUT_BIAS, NPARAMS };
-
-/* The same on every rank and machine: not the C library's generator. */
-static float draw(void)
-{
-    static unsigned seed = 42;
-    seed = seed * 1664525u + 1013904223u;
-    return (float)(seed >> 8) / (1 << 24);
-}
-
-static void make_points(void)
-{
-    for (int i = 0; i < POINTS; i++) {
-        float turn = 0.3f + 6 * draw(), angle = turn + (i % 2 ? 3.14159f : 0);
-        points[i][0] = turn / 6 * cosf(angle) + 0.03f * draw();
-        points[i][1] = turn / 6 * sinf(angle) + 0.03f * draw();
-    }
-}
+static struct ddp_param params[NPARAMS];
 
 /* Adds a point's gradients to those of the layers; its loss. */
 static float learn(const float *x, float wanted, float share, float *hidden_grads)
@@ -104,12 +83,13 @@ int main(int argc, char **argv)
     struct ddp_group *g = ddp_group_init(NULL, &err);
     check(g != NULL);
     int rank = ddp_group_rank(g), size = ddp_group_size(g);
+    for (int i = 0; i < NPARAMS; i++)
+        params[i] = (struct ddp_param){.name = names[i], .count = counts[i]};
     struct ddp_parallel *p = ddp_parallel_create(g, params, NPARAMS, &options, &err);
     check(p != NULL);
-    make_points();
-    for (size_t i = 0; i < NPARAMS && rank == 0; i++)
-        for (size_t k = 0; k < params[i].count; k++)
-            params[i].weight[k] = (draw() - 0.5f) * (i == IN ? 4 : 1);
+    make_points(points);
+    for (int i = 0; i < NPARAMS && rank == 0; i++)
+        make_weights(i, params[i].weight);
     check(ddp_parallel_share(p, &err) == 0);
     if (options.checkpoint)
         check(ddp_parallel_load(p, &done, &err) == 0);

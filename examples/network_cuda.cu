@@ -4,21 +4,17 @@
  *     ddprun -np 2 build/examples/network_cuda
  *     ddprun -np 2 --max-restarts 1 build/examples/network_cuda kept
  *
- * Backward is one kernel. ready() is called when it has been launched, not when it has
- * ended: the library's work on the GPU waits for it, and the program for none of both
- * until it reads the loss. The losses are those of network.c.
+ * Backward is one kernel. ready() is called when it has been launched: the library's work
+ * on the GPU waits for its end. The program waits only for the loss. The losses are those
+ * of network.c.
  */
 #include "example.h"
+#include "spirals.h"
 #include <ddprun/ddp.h>
 
 #include <cuda_runtime_api.h>
-#include <math.h>
 #include <string.h>
 
-enum { POINTS = 500, BATCH = 64, HIDDEN = 48 };
-enum { IN, IN_BIAS, OUT, OUT_BIAS, NPARAMS };
-static const char *const names[] = {"in.weight", "in.bias", "out.weight", "out.bias"};
-static const size_t counts[] = {2 * HIDDEN, HIDDEN, HIDDEN, 1};
 static struct ddp_param params[NPARAMS];
 static cudaStream_t stream;
 
@@ -30,40 +26,21 @@ static void cuda(cudaError_t rc)
     exit(1);
 }
 
-/* The same on every rank and machine: not the C library's generator. */
-static float draw(void)
+static void *allocate(size_t bytes)
 {
-    static unsigned seed = 42;
-    seed = seed * 1664525u + 1013904223u;
-    return (float)(seed >> 8) / (1 << 24);
-}
-
-/* On the GPU. */
-static float *make_points(void)
-{
-    static float points[POINTS][2];
-    float *at;
-    for (int i = 0; i < POINTS; i++) {
-        float turn = 0.3f + 6 * draw(), angle = turn + (i % 2 ? 3.14159f : 0);
-        points[i][0] = turn / 6 * cosf(angle) + 0.03f * draw();
-        points[i][1] = turn / 6 * sinf(angle) + 0.03f * draw();
-    }
-    cuda(cudaMalloc((void **)&at, sizeof points));
-    cuda(cudaMemcpyAsync(at, points, sizeof points, cudaMemcpyHostToDevice, stream));
+    void *at;
+    cuda(cudaMalloc(&at, bytes));
     return at;
 }
 
-static void make_weights(void)
+/* The stream reads host memory later: it must stay as it is. */
+static void send(float *device, const float *host, size_t count)
 {
-    static float first[NPARAMS][2 * HIDDEN];
-    for (int i = 0; i < NPARAMS; i++) {
-        for (size_t k = 0; k < params[i].count; k++)
-            first[i][k] = (draw() - 0.5f) * (i == IN ? 4 : 1);
-        cuda(cudaMemcpyAsync(params[i].weight, first[i], params[i].count * sizeof(float),
-                             cudaMemcpyHostToDevice, stream));
-    }
+    cuda(cudaMemcpyAsync(device, host, count * sizeof *host, cudaMemcpyHostToDevice,
+                         stream));
 }
 
+/* An array for each parameter. */
 struct arrays {
     float *of[NPARAMS];
 };
@@ -104,23 +81,28 @@ static __global__ void backward(struct arrays w, struct arrays g, const float *p
     }
 }
 
-int main(int argc, char **argv)
-{
-    struct ddp_parallel_options options = {};
+struct loop {
+    struct ddp_parallel *parallel;
     struct arrays weights, grads;
     float *points, *loss;
-    int devices;
-    bool kept = argc > 1 && strcmp(argv[1], "kept") == 0;
-    uint64_t done = 0, epochs = argc > 2 ? strtoull(argv[2], NULL, 10) : 60;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a lost rank has printed its lines */
-    struct ddp_group *group = ddp_group_init(NULL, &err);
-    check(group != NULL);
-    int rank = ddp_group_rank(group), size = ddp_group_size(group);
+    int rank, size;
+};
+
+static void open_gpu(void)
+{
     const char *local = getenv("LOCAL_RANK");
+    int devices;
     cuda(cudaGetDeviceCount(&devices));
     cuda(cudaSetDevice((local ? atoi(local) : 0) % devices));
     cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    cuda(cudaMalloc((void **)&loss, sizeof *loss));
+}
+
+/* The library allocates weights and gradients; rank 0's first weights are those of all. */
+static struct loop make_loop(struct ddp_group *group)
+{
+    static float points[POINTS][2], first[NPARAMS][2 * HIDDEN];
+    struct loop l = {};
+    struct ddp_parallel_options options = {};
     options.optimiser = "adamw";
     options.decay = 0.0001f;
     options.clip_norm = 1;
@@ -130,47 +112,68 @@ int main(int argc, char **argv)
         params[i].name = names[i];
         params[i].count = counts[i];
     }
-    struct ddp_parallel *p = ddp_parallel_create(group, params, NPARAMS, &options, &err);
-    check(p != NULL);
+    l.rank = ddp_group_rank(group);
+    l.size = ddp_group_size(group);
+    l.parallel = ddp_parallel_create(group, params, NPARAMS, &options, &err);
+    check(l.parallel != NULL);
+    l.loss = (float *)allocate(sizeof *l.loss);
+    l.points = (float *)allocate(sizeof points);
+    make_points(points);
+    send(l.points, points[0], 2 * POINTS);
     for (int i = 0; i < NPARAMS; i++) {
-        weights.of[i] = params[i].weight;
-        grads.of[i] = params[i].grad;
+        l.weights.of[i] = params[i].weight;
+        l.grads.of[i] = params[i].grad;
+        make_weights(i, first[i]);
+        send(params[i].weight, first[i], counts[i]);
     }
-    points = make_points();
-    if (rank == 0)
-        make_weights();
-    check(ddp_parallel_share(p, &err) == 0);
+    check(ddp_parallel_share(l.parallel, &err) == 0);
+    return l;
+}
+
+/* The mean loss of all ranks' points [at, at + n), at most BATCH, times n. */
+static float take_step(const struct loop *l, int at, int n)
+{
+    int from = at + n * l->rank / l->size, to = at + n * (l->rank + 1) / l->size;
+    struct ddp_step step = {};
+    check(ddp_parallel_begin(l->parallel, to - from, &err) == 0);
+    if (to > from) {
+        backward<<<1, HIDDEN, 0, stream>>>(l->weights, l->grads, l->points, from, to,
+                                           l->loss);
+        for (int i = NPARAMS; i-- > 0;)
+            ddp_parallel_ready(l->parallel, i);
+        cuda(cudaMemcpyAsync(&step.loss, l->loss, sizeof *l->loss, cudaMemcpyDeviceToHost,
+                             stream));
+        cuda(cudaStreamSynchronize(stream));
+    }
+    check(ddp_parallel_step(l->parallel, 0.02f, &step, &err) == 0);
+    return step.loss * step.samples;
+}
+
+int main(int argc, char **argv)
+{
+    bool kept = argc > 1 && strcmp(argv[1], "kept") == 0;
+    uint64_t done = 0, epochs = argc > 2 ? strtoull(argv[2], NULL, 10) : 60;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a lost rank has printed its lines */
+    struct ddp_group *group = ddp_group_init(NULL, &err);
+    check(group != NULL);
+    open_gpu();
+    struct loop l = make_loop(group);
     if (kept)
-        check(ddp_parallel_restore(p, &done, &err) == 0);
-    if (rank == 0 && done > 0)
+        check(ddp_parallel_restore(l.parallel, &done, &err) == 0);
+    if (l.rank == 0 && done > 0)
         printf("going on after epoch %llu\n", (unsigned long long)done);
     for (uint64_t epoch = done + 1; epoch <= epochs; epoch++) {
         float total = 0;
-        for (int at = 0; at < POINTS; at += BATCH) {
-            int n = at + BATCH < POINTS ? BATCH : POINTS - at;
-            int from = at + n * rank / size, to = at + n * (rank + 1) / size;
-            struct ddp_step step = {};
-            check(ddp_parallel_begin(p, to - from, &err) == 0);
-            if (to > from) {
-                backward<<<1, HIDDEN, 0, stream>>>(weights, grads, points, from, to,
-                                                   loss);
-                for (int i = NPARAMS; i-- > 0;)
-                    ddp_parallel_ready(p, i);
-                cuda(cudaMemcpyAsync(&step.loss, loss, sizeof *loss,
-                                     cudaMemcpyDeviceToHost, stream));
-                cuda(cudaStreamSynchronize(stream));
-            }
-            check(ddp_parallel_step(p, 0.02f, &step, &err) == 0);
-            total += step.loss * step.samples / POINTS;
-        }
-        if (rank == 0 && epoch % 15 == 0)
+        for (int at = 0; at < POINTS; at += BATCH)
+            total += take_step(&l, at, at + BATCH < POINTS ? BATCH : POINTS - at) / POINTS;
+        if (l.rank == 0 && epoch % 15 == 0)
             printf("epoch %llu: loss %.3g\n", (unsigned long long)epoch, total);
         if (kept)
-            check(ddp_parallel_keep(p, epoch, &err) == 0);
+            check(ddp_parallel_keep(l.parallel, epoch, &err) == 0);
     }
-    check(ddp_parallel_finish(p, &err) == 0);
-    check(ddp_parallel_check(p, &err) == 0);
-    ddp_parallel_destroy(p);
+    check(ddp_parallel_finish(l.parallel, &err) == 0);
+    check(ddp_parallel_check(l.parallel, &err) == 0);
+    ddp_parallel_destroy(l.parallel);
     ddp_group_destroy(group);
     return 0;
 }

@@ -10,6 +10,7 @@
 #include "worker/cuda/comm.h"
 #include "worker/cuda/kernels.h"
 #include "worker/ddp/device.h"
+#include "worker/kernels/scratch.h"
 
 #include "common/err.h"
 #include "common/mem.h"
@@ -17,7 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SLOTS = 2, LINE = 16 };
+enum { SLOTS = 2 };
 
 static const char *const what = "a step";
 
@@ -38,10 +39,14 @@ struct squares {
 
 struct device {
     struct device_job job;
-    int index, rank, size;
-    struct comm *comm; /* owned; NULL: one rank */
+    int index, size;
+    bool shard;
+    int64_t timeout_ms; /* of each wait */
+    struct comm *comm;  /* owned; NULL: one rank */
     struct device_memory memory;
     float *weights, *grads, *states[OPTIM_STATES];
+    float *on_host;  /* owned: of cuda_fetch(), until cuda_forget() */
+    bool begun;      /* the states are on the device */
     size_t *borders; /* the optimiser's */
     double *parts;
     struct told *told, *sent[SLOTS]; /* sent: pinned */
@@ -56,7 +61,7 @@ struct device {
 static int drain(struct device *d, const char *doing, struct ddp_err *err)
 {
     TRY(check_cuda(cudaEventRecord(d->now, d->stream), doing, err));
-    return comm_await(d->comm, d->now, d->job.timeout_ms, doing, err);
+    return comm_await(d->comm, d->now, d->timeout_ms, doing, err);
 }
 
 /* ---- making ---- */
@@ -87,18 +92,12 @@ static int check_params(const struct device *d, struct ddp_err *err)
     return 0;
 }
 
-static size_t padded(size_t floats)
-{
-    return (floats + LINE - 1) / LINE * LINE;
-}
-
 static int allocate(struct device *d, struct ddp_err *err)
 {
     struct device_memory *m = &d->memory;
     const struct optim *o = d->job.optim;
-    size_t block = d->job.floats * sizeof(float), mine = 0;
-    for (size_t i = 0; i < d->job.npieces; i++)
-        mine += padded(d->job.pieces[i].count);
+    const struct rank_piece *last = &d->job.pieces[d->job.npieces - 1];
+    size_t block = d->job.floats * sizeof(float), mine = last->start + last->at.count;
     TRY(device_alloc(m, "weights", block, &d->weights, err));
     TRY(device_alloc(m, "gradients", block, &d->grads, err));
     for (int k = 0; k < OPTIM_STATES; k++)
@@ -150,7 +149,8 @@ static void cuda_close(struct device *d, bool under_way)
         return;
     under_way = under_way || drain(d, what, &ignored) < 0;
     if (!comm_destroy(d->comm, under_way)) {
-        free(d); /* NCCL may still use the memory */
+        free(d->on_host);
+        free(d); /* NCCL may still use the device's memory */
         return;
     }
     device_free(&d->memory);
@@ -164,6 +164,7 @@ static void cuda_close(struct device *d, bool under_way)
         cudaEventDestroy(d->now);
     if (d->stream)
         cudaStreamDestroy(d->stream);
+    free(d->on_host);
     free(d);
 }
 
@@ -183,8 +184,9 @@ static struct device *cuda_open(const struct device_job *job, struct ddp_err *er
 {
     struct device *d = xcalloc(1, sizeof *d);
     d->job = *job;
-    d->caller = job->stream;
-    d->rank = ddp_group_rank(job->group);
+    d->caller = job->options->cuda_stream;
+    d->shard = !job->options->replicated;
+    d->timeout_ms = ddp_group_timeout(job->group);
     d->size = ddp_group_size(job->group);
     if (join(d, make(d, err), err) == 0)
         return d;
@@ -202,18 +204,34 @@ static float *cuda_grad(const struct device *d, size_t offset)
     return d->grads + offset;
 }
 
-/* ---- a step ---- */
+/* ---- copies ---- */
 
-static int cuda_begin(struct device *d, bool idle, struct ddp_err *err)
+/* To the host, with `down`, or from it. */
+static int copy(struct device *d, bool down, float *host, float *device, size_t floats,
+                struct ddp_err *err)
 {
-    d->reduced = 0;
-    if (d->steps >= SLOTS)
-        TRY(comm_await(d->comm, d->done[d->steps % SLOTS], d->job.timeout_ms, what, err));
-    return idle ? check_cuda(cudaMemsetAsync(d->grads, 0, d->job.floats * sizeof(float),
-                                             d->stream),
-                             what, err)
-                : 0;
+    return check_cuda(
+        cudaMemcpyAsync(
+            down ? host : device, down ? device : host, floats * sizeof(float),
+            down ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, d->stream),
+        "copying the state", err);
 }
+
+/* This rank's pieces of the states: on the host of whole ones, unless they are shared. */
+static int copy_states(struct device *d, bool down, struct ddp_err *err)
+{
+    const struct optim *o = d->job.optim;
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        for (size_t i = 0; i < d->job.npieces && d->states[k]; i++) {
+            const struct rank_piece *p = &d->job.pieces[i];
+            TRY(copy(d, down, o->states[k] + (o->shared ? p->start : p->at.offset),
+                     d->states[k] + p->start, p->at.count, err));
+        }
+    }
+    return 0;
+}
+
+/* ---- a step ---- */
 
 static int cuda_take(struct device *d, size_t i, float by, struct ddp_err *err)
 {
@@ -229,18 +247,45 @@ static int reduce(struct device *d, struct bucket b, struct ddp_err *err)
     float *g = d->grads + b.offset;
     if (!d->comm)
         return 0;
-    return d->job.shard
-               ? comm_reduce_scatter(d->comm, 0, g, b.count / (size_t)d->size, d->stream,
-                                     err)
-               : comm_all_reduce(d->comm, 0, g, b.count, DDP_F32, d->stream, err);
+    return d->shard ? comm_reduce_scatter(d->comm, 0, g, b.count / (size_t)d->size,
+                                          d->stream, err)
+                    : comm_all_reduce(d->comm, 0, g, b.count, DDP_F32, d->stream, err);
 }
 
-static int cuda_reduce(struct device *d, size_t offset, struct ddp_err *err)
+static int reduce_from(struct device *d, size_t offset, struct ddp_err *err)
 {
     size_t final = bucket_final(d->job.buckets, d->job.nbuckets, d->reduced, offset);
     while (d->reduced < final)
         TRY(reduce(d, d->job.buckets[d->reduced++], err));
     return 0;
+}
+
+static int cuda_reduce(struct device *d, const struct param *block, struct ddp_err *err)
+{
+    return reduce_from(d, block->offset, err);
+}
+
+/* An idle rank takes part in the reductions with zeros, in their order. */
+static int cuda_begin(struct device *d, bool idle, struct ddp_err *err)
+{
+    d->reduced = 0;
+    if (!d->begun) /* the host may have loaded them */
+        TRY(copy_states(d, false, err));
+    d->begun = true;
+    if (d->steps >= SLOTS)
+        TRY(comm_await(d->comm, d->done[d->steps % SLOTS], d->timeout_ms, what, err));
+    if (!idle)
+        return 0;
+    TRY(check_cuda(cudaMemsetAsync(d->grads, 0, d->job.floats * sizeof(float), d->stream),
+                   what, err));
+    return reduce_from(d, 0, err);
+}
+
+/* By the group, which sees a rank that has died. */
+static int cuda_sum_numbers(struct device *d, struct step_sums *sums, struct ddp_err *err)
+{
+    return ddp_all_reduce(d->job.group, sums, sizeof *sums / sizeof(float), DDP_F32,
+                          DDP_SUM, err);
 }
 
 static int tell(struct device *d, const struct step_rule *how, struct ddp_err *err)
@@ -260,9 +305,9 @@ static int clip(struct device *d, double most, struct ddp_err *err)
 {
     struct told *t = d->told;
     for (size_t i = 0; i < d->job.npieces; i++)
-        cuda_squares(d->grads + d->job.pieces[i].offset, (int64_t)d->job.pieces[i].count,
-                     i > 0, d->parts, d->stream);
-    if (d->comm && d->job.shard)
+        cuda_squares(d->grads + d->job.pieces[i].at.offset,
+                     (int64_t)d->job.pieces[i].at.count, i > 0, d->parts, d->stream);
+    if (d->comm && d->shard)
         TRY(comm_all_reduce(d->comm, 0, d->parts, CUDA_PARTS, DDP_F64, d->stream, err));
     cuda_judge(d->parts, 1, (float)most, &t->scaler, &t->head, &t->scale, d->stream);
     TRY(check_cuda(cudaMemcpyAsync(d->squares->parts, d->parts, sizeof d->squares->parts,
@@ -276,9 +321,8 @@ static int clip(struct device *d, double most, struct ddp_err *err)
 static void optimise(struct device *d)
 {
     const struct optim *o = d->job.optim;
-    size_t at = 0;
-    for (size_t i = 0; i < d->job.npieces; at += padded(d->job.pieces[i++].count)) {
-        struct bucket p = d->job.pieces[i];
+    for (size_t i = 0; i < d->job.npieces; i++) {
+        struct bucket p = d->job.pieces[i].at;
         struct cuda_update u = {.w = d->weights + p.offset,
                                 .g = d->grads + p.offset,
                                 .nearer = optim_nearer(o),
@@ -291,14 +335,14 @@ static void optimise(struct device *d)
                                 .s = &d->told->step,
                                 .head = &d->told->head};
         for (int k = 0; k < OPTIM_STATES; k++)
-            u.states[k] = d->states[k] ? d->states[k] + at : NULL;
+            u.states[k] = d->states[k] ? d->states[k] + d->job.pieces[i].start : NULL;
         cuda_optimise(&u, o, d->stream);
     }
 }
 
 static int gather(struct device *d, struct ddp_err *err)
 {
-    if (!d->comm || !d->job.shard)
+    if (!d->comm || !d->shard)
         return 0;
     TRY(comm_begin(d->comm, err));
     for (size_t i = 0; i < d->job.nbuckets; i++) {
@@ -352,60 +396,49 @@ static int cuda_step(struct device *d, const struct step_rule *how, double *norm
     TRY(copy_own(d, true, err));
     TRY(stream_follow(d->caller, d->stream, done, what, err));
     d->steps++;
-    if (!normed)
-        return 0;
-    TRY(comm_await(d->comm, done, d->job.timeout_ms, what, err));
-    *norm = norm_of(d, (double)how->by);
-    return 0;
-}
-
-/* ---- between the host and the device ---- */
-
-static int copy(struct device *d, enum device_way way, void *host, void *device,
-                size_t floats, struct ddp_err *err)
-{
-    bool down = way == DEVICE_TO_HOST;
-    return check_cuda(
-        cudaMemcpyAsync(
-            down ? host : device, down ? device : host, floats * sizeof(float),
-            down ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, d->stream),
-        "copying the state", err);
-}
-
-static int copy_states(struct device *d, enum device_way way, struct optim *o,
-                       struct ddp_err *err)
-{
-    for (int k = 0; k < OPTIM_STATES; k++) {
-        size_t at = 0;
-        for (size_t i = 0; i < d->job.npieces && d->states[k];
-             at += padded(d->job.pieces[i++].count)) {
-            struct bucket p = d->job.pieces[i];
-            TRY(copy(d, way, o->states[k] + (o->shared ? at : p.offset),
-                     d->states[k] + at, p.count, err));
-        }
+    if (normed) {
+        TRY(comm_await(d->comm, done, d->timeout_ms, what, err));
+        *norm = norm_of(d, (double)how->by);
     }
+    d->job.optim->counts.steps += isfinite(*norm) != 0;
     return 0;
 }
 
-static int cuda_copy(struct device *d, enum device_way way, float *weights,
-                     struct optim *states, struct ddp_err *err)
+/* ---- the whole block ---- */
+
+static float *cuda_fetch(struct device *d, bool states, struct ddp_err *err)
+{
+    const char *doing = "copying the state";
+    d->on_host = scratch(d->job.floats);
+    /* a copy to memory that is not pinned waits for the stream, without a deadline */
+    bool fine = stream_follow(d->stream, d->caller, d->now, doing, err) == 0 &&
+                drain(d, doing, err) == 0 &&
+                copy(d, true, d->on_host, d->weights, d->job.floats, err) == 0 &&
+                (!states || !d->begun || copy_states(d, true, err) == 0) &&
+                drain(d, doing, err) == 0;
+    return fine ? d->on_host : NULL;
+}
+
+static int cuda_put_back(struct device *d, struct ddp_err *err)
 {
     const char *doing = "copying the state";
     TRY(stream_follow(d->stream, d->caller, d->now, doing, err));
-    /* a copy to memory that is not pinned waits for the stream, without a deadline */
     TRY(drain(d, doing, err));
-    if (weights)
-        TRY(copy(d, way, weights, d->weights, d->job.floats, err));
-    if (weights && way == DEVICE_FROM_HOST)
-        TRY(copy_own(d, true, err));
-    if (states)
-        TRY(copy_states(d, way, states, err));
+    TRY(copy(d, false, d->on_host, d->weights, d->job.floats, err));
+    TRY(copy_own(d, true, err));
     return drain(d, doing, err);
+}
+
+static void cuda_forget(struct device *d)
+{
+    free(d->on_host);
+    d->on_host = NULL;
 }
 
 static int cuda_share(struct device *d, struct ddp_err *err)
 {
     const char *doing = "sharing the weights";
+    TRY(ddp_barrier(d->job.group, err)); /* names a rank that calls something else */
     TRY(stream_follow(d->stream, d->caller, d->now, doing, err));
     TRY(copy_own(d, false, err));
     if (d->comm)
@@ -423,7 +456,10 @@ const struct device_type ddp_device = {
     .begin = cuda_begin,
     .take = cuda_take,
     .reduce = cuda_reduce,
+    .finish = cuda_sum_numbers,
     .step = cuda_step,
     .share = cuda_share,
-    .copy = cuda_copy,
+    .fetch = cuda_fetch,
+    .put_back = cuda_put_back,
+    .forget = cuda_forget,
 };

@@ -5,10 +5,8 @@
  * multiplied by the rank's number of samples when it is ready, and the sums are divided
  * by the samples of all ranks, which are sent with them.
  *
- * With options.cuda the block, the gradients and the optimiser's states are on a GPU
- * (device.h). The host has a copy of the block only during the calls that need one, for
- * which everything is as with host memory: it is read from the GPU before, and written
- * back if it has changed.
+ * The block is in host memory or on a GPU (device.h). Of a GPU's block the host has a
+ * copy only during the calls that need one, such as those for checkpoints.
  *
  * ddp-train uses the same parts (reducer.h, replica.h, saver.h, peers.h), but not these
  * functions; doc/tour.md says why.
@@ -24,7 +22,6 @@
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/saver.h"
 #include "worker/gpu/engine_object.h"
-#include "worker/kernels/scratch.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -55,12 +52,12 @@ struct ddp_parallel {
     struct saver *saver; /* owned; NULL: no checkpoints */
     struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
     bool cannot_restart; /* so it has set none */
-    /* options.cuda; else NULL */
     const struct device_type *on;
-    struct device *device;  /* owned */
-    struct bucket *buckets; /* owned: buckets, and this rank's pieces, for the device */
-    bool failed;            /* the device has, */
-    struct ddp_err why;     /* for this reason */
+    struct device *device;     /* owned */
+    struct bucket *buckets;    /* owned, [n]: for the device, */
+    struct rank_piece *pieces; /* owned, [n]: likewise */
+    bool failed;               /* the device has, */
+    struct ddp_err why;        /* for this reason */
 };
 
 /* NCCL has only equal parts, so each parameter is padded to a line for each rank. */
@@ -84,18 +81,6 @@ static void lay_out(struct ddp_parallel *p, const struct ddp_param *params, size
     }
 }
 
-static float *weight(const struct ddp_parallel *p, size_t i)
-{
-    size_t at = p->blocks[i].offset;
-    return p->on ? p->on->weight(p->device, at) : p->state.weights + at;
-}
-
-static float *grad(const struct ddp_parallel *p, size_t i)
-{
-    size_t at = p->blocks[i].offset;
-    return p->on ? p->on->grad(p->device, at) : reducer_grads(p->reducer) + at;
-}
-
 static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err *err)
 {
     bool leads = ddp_group_rank(p->group) == 0;
@@ -105,39 +90,27 @@ static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err 
     return replica_agree(p->group, leads ? saver_prepare(p->saver, err) : 0, NULL, err);
 }
 
-/* What one rank alone finds wrong is an error on all: none waits for it. */
-static int refuse(struct ddp_group *g, int rc, struct ddp_err *err)
-{
-    int culprit;
-    rc = replica_agree(g, rc, &culprit, err);
-    return rc < 0 && culprit > 0 ? err_prefix(err, "rank %d", culprit) : rc;
-}
-
 static int open_device(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                        struct ddp_err *err)
 {
-    size_t nbuckets = reducer_buckets(p->reducer), npieces = 0;
-    struct rank_piece piece;
-    p->buckets = xcalloc(2 * p->n, sizeof *p->buckets);
-    for (size_t i = 0; i < nbuckets; i++)
+    struct device_job job = {.group = p->group,
+                             .reducer = p->reducer,
+                             .params = p->params,
+                             .blocks = p->blocks,
+                             .n = p->n,
+                             .floats = p->state.floats,
+                             .nbuckets = reducer_buckets(p->reducer),
+                             .optim = &p->optim,
+                             .options = o};
+    job.buckets = p->buckets = xcalloc(p->n, sizeof *p->buckets);
+    job.pieces = p->pieces = xcalloc(p->n, sizeof *p->pieces);
+    for (size_t i = 0; i < job.nbuckets; i++)
         p->buckets[i] = reducer_bucket(p->reducer, i);
-    while (!o->replicated && reducer_piece(p->reducer, &p->optim, npieces, &piece))
-        p->buckets[p->n + npieces++] = piece.at;
     if (o->replicated)
-        p->buckets[p->n + npieces++] = (struct bucket){0, p->state.floats};
-    const struct device_job job = {.group = p->group,
-                                   .params = p->params,
-                                   .blocks = p->blocks,
-                                   .n = p->n,
-                                   .floats = p->state.floats,
-                                   .buckets = p->buckets,
-                                   .pieces = p->buckets + p->n,
-                                   .nbuckets = nbuckets,
-                                   .npieces = npieces,
-                                   .shard = !o->replicated,
-                                   .optim = &p->optim,
-                                   .stream = o->cuda_stream,
-                                   .timeout_ms = ddp_group_timeout(p->group)};
+        p->pieces[job.npieces++].at = (struct bucket){0, p->state.floats};
+    while (!o->replicated && job.npieces < p->n &&
+           reducer_piece(p->reducer, &p->optim, job.npieces, &p->pieces[job.npieces]))
+        job.npieces++;
     p->device = p->on->open(&job, err);
     return p->device ? 0 : -1;
 }
@@ -154,17 +127,15 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                               .direct = !o->replicated && !o->cuda};
     const size_t floats = p->blocks[p->n - 1].offset + p->blocks[p->n - 1].count;
     TRY(parallel_agree(p->group, p->params, p->n, o, err));
-    float *weights =
-        o->cuda ? NULL : ddp_arena_alloc(p->group, floats * sizeof *weights, err);
-    if (o->cuda && !(p->on = engine_object_symbol("ddp_device", err)))
+    p->on = o->cuda ? engine_object_symbol("ddp_device", err) : &device_host;
+    if (!p->on)
         err_prefix(err, "options.cuda");
-    if (weights || p->on)
+    else
         p->reducer = reducer_create_for(p->group, p->blocks, p->n, settings, err);
-    TRY(refuse(p->group, p->reducer ? 0 : -1, err));
+    TRY(parallel_refuse(p->group, p->reducer ? 0 : -1, err));
     p->state = (struct replica){.model = "ddp.h",
                                 .params = p->shapes,
                                 .nparams = p->n,
-                                .weights = weights,
                                 .floats = floats,
                                 .optim = &p->optim};
     optim_init(&p->optim, optim_find(o->optimiser),
@@ -174,8 +145,7 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
         if (p->params[i].no_decay)
             optim_exempt(&p->optim, p->blocks[i].offset, p->blocks[i].count);
     p->clip_norm = o->clip_norm;
-    if (p->on)
-        TRY(open_device(p, o, err));
+    TRY(open_device(p, o, err));
     return o->checkpoint ? make_saver(p, o->checkpoint, err) : 0;
 }
 
@@ -189,7 +159,7 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
     o.first_bytes = o.first_bytes ? o.first_bytes : BUCKET_FIRST_BYTES;
     o.bytes = o.bytes ? o.bytes : BUCKET_BYTES;
     bool fine = parallel_check(params, n, &o, err) == 0 && kernels_get(NULL, err);
-    if (refuse(g, fine ? 0 : -1, err) < 0)
+    if (parallel_refuse(g, fine ? 0 : -1, err) < 0)
         return NULL;
     struct ddp_parallel *p = xcalloc(1, sizeof *p);
     p->group = g;
@@ -199,8 +169,11 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
         return NULL;
     }
     for (size_t i = 0; i < n; i++) {
-        params[i].weight = params[i].weight ? params[i].weight : weight(p, i);
-        params[i].grad = params[i].grad ? params[i].grad : grad(p, i);
+        size_t at = p->blocks[i].offset;
+        if (!params[i].weight)
+            params[i].weight = p->on->weight(p->device, at);
+        if (!params[i].grad)
+            params[i].grad = p->on->grad(p->device, at);
     }
     return p;
 }
@@ -213,11 +186,10 @@ void ddp_parallel_destroy(struct ddp_parallel *p)
         peers_end(p->peers);
     peers_destroy(p->peers);
     saver_destroy(p->saver);
-    if (p->on) {
+    if (p->on)
         p->on->close(p->device, p->failed || p->open);
-        free(p->state.weights);
-    }
     free(p->buckets);
+    free(p->pieces);
     reducer_destroy(p->reducer);
     optim_finish(&p->optim);
     free(p->params);
@@ -236,58 +208,31 @@ static int noted(struct ddp_parallel *p, int rc)
     return rc;
 }
 
-/* Copies to the arrays of the caller, or from them. */
-static void copy_weights(struct ddp_parallel *p, bool out)
-{
-    for (size_t i = 0; i < p->n; i++) {
-        float *own = p->params[i].weight;
-        if (own)
-            memcpy(out ? own : weight(p, i), out ? weight(p, i) : own,
-                   p->params[i].count * sizeof *own);
-    }
-}
-
 /* The weights, and with `states` this rank's part of the optimiser, are on the host until
  * put_back() or forget(). */
 static int fetch(struct ddp_parallel *p, bool states, struct ddp_err *err)
 {
-    if (!p->on)
-        return 0;
-    p->state.weights = scratch(p->state.floats);
-    return noted(p, p->on->copy(p->device, DEVICE_TO_HOST, p->state.weights,
-                                states && p->begun ? &p->optim : NULL, err));
+    p->state.weights = p->on->fetch(p->device, states, err);
+    return noted(p, p->state.weights ? 0 : -1);
 }
 
 static void forget(struct ddp_parallel *p)
 {
-    if (p->on) {
-        free(p->state.weights);
-        p->state.weights = NULL;
-    }
+    p->on->forget(p->device);
+    p->state.weights = NULL;
 }
 
 /* The weights have been changed on the host. */
 static int put_back(struct ddp_parallel *p, struct ddp_err *err)
 {
-    if (!p->on)
-        copy_weights(p, true);
-    else
-        TRY(noted(p,
-                  p->on->copy(p->device, DEVICE_FROM_HOST, p->state.weights, NULL, err)));
+    TRY(noted(p, p->on->put_back(p->device, err)));
     forget(p);
     return 0;
 }
 
 int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
 {
-    if (p->on) { /* not through the host: it may have no room for each rank's weights */
-        TRY(ddp_barrier(p->group, err)); /* names a rank that calls another function */
-        return noted(p, p->on->share(p->device, err));
-    }
-    copy_weights(p, false);
-    TRY(ddp_broadcast(p->group, p->state.weights, p->state.floats, DDP_F32, 0, err));
-    copy_weights(p, true);
-    return 0;
+    return noted(p, p->on->share(p->device, err));
 }
 
 /* Between steps, with the weights in place. */
@@ -307,38 +252,12 @@ int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *e
     TRY(check_between(p, "begin", err));
     /* before the first step they are loaded whole */
     reducer_keep_states(p->reducer, &p->optim);
-    if (p->on && !p->begun)
-        TRY(noted(p, p->on->copy(p->device, DEVICE_FROM_HOST, NULL, &p->optim, err)));
     memset(p->ready, 0, p->n * sizeof *p->ready);
     p->begun = p->open = true;
     p->unknown = 0;
     p->samples = samples;
     p->pending = p->n;
-    return p->on ? noted(p, p->on->begin(p->device, samples == 0, err))
-                 : reducer_begin(p->reducer, samples == 0, err);
-}
-
-/* Errors are returned by ddp_parallel_step(). */
-static void take_on_device(struct ddp_parallel *p, size_t i)
-{
-    if (!p->failed)
-        noted(p, p->on->take(p->device, i, (float)p->samples, &p->why));
-}
-
-static void take(struct ddp_parallel *p, size_t i)
-{
-    const float *own = p->params[i].grad;
-    if (own)
-        memcpy(grad(p, i), own, p->params[i].count * sizeof *own);
-    p->optim.kernels->scale(grad(p, i), (int64_t)p->params[i].count, (float)p->samples);
-}
-
-static void reduce(struct ddp_parallel *p, const struct param *block)
-{
-    if (!p->on)
-        reducer_ready(block->offset, block->count, p->reducer);
-    else if (!p->failed)
-        noted(p, p->on->reduce(p->device, block->offset, &p->why));
+    return noted(p, p->on->begin(p->device, samples == 0, err));
 }
 
 void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
@@ -347,13 +266,11 @@ void ddp_parallel_ready(struct ddp_parallel *p, size_t i)
         p->unknown = i;
     if (i >= p->n || !p->open || p->samples == 0 || p->ready[i])
         return;
-    if (p->on)
-        take_on_device(p, i);
-    else
-        take(p, i);
     p->ready[i] = true;
-    while (p->pending > 0 && p->ready[p->pending - 1])
-        reduce(p, &p->blocks[--p->pending]);
+    if (!p->failed) /* ddp_parallel_step() returns the error */
+        noted(p, p->on->take(p->device, i, (float)p->samples, &p->why));
+    while (!p->failed && p->pending > 0 && p->ready[p->pending - 1])
+        noted(p, p->on->reduce(p->device, &p->blocks[--p->pending], &p->why));
 }
 
 /* The last parameter whose gradient is missing; n: none. The other ranks wait for this
@@ -369,14 +286,6 @@ static size_t find_missing(struct ddp_parallel *p)
     return missing;
 }
 
-static int step_on_device(struct ddp_parallel *p, const struct step_rule *how,
-                          double *norm, struct ddp_err *err)
-{
-    TRY(noted(p, p->on->step(p->device, how, norm, err)));
-    p->optim.counts.steps += how && isfinite(*norm);
-    return 0;
-}
-
 int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                       struct ddp_err *err)
 {
@@ -388,15 +297,10 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     size_t missing = find_missing(p);
     struct step_sums sums = {.loss = p->samples ? step->loss * (float)p->samples : 0,
                              .correct = (float)p->samples,
-                             .bad = missing < p->n || p->unknown > 0,
+                             .bad = missing < p->n || p->unknown > 0 || p->failed,
                              .lr = first ? lr : 0};
-    if (p->on && p->samples == 0)
-        reduce(p, &p->blocks[0]); /* nothing is left that another rank's GPU waits for */
-    sums.bad += p->failed;
     p->open = false;
-    TRY(p->on ? ddp_all_reduce(p->group, &sums, sizeof sums / sizeof(float), DDP_F32,
-                               DDP_SUM, err)
-              : reducer_finish(p->reducer, &sums, err));
+    TRY(p->on->finish(p->device, &sums, err));
     if (p->failed)
         return err_set(err, "%s", p->why.text);
     p->failed = sums.bad > 0; /* sums on the GPUs may never end */
@@ -415,16 +319,13 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
     step->norm = 0;
     double norm;
     if (step->samples == 0)
-        return p->on ? step_on_device(p, NULL, &norm, err) : 0;
+        return noted(p, p->on->step(p->device, NULL, &norm, err));
     if (!(sums.lr >= 0 && sums.lr <= FLT_MAX))
         return err_set(err, "the learning rate is %g", (double)sums.lr);
     const struct step_rule how = {
         .lr = sums.lr, .by = 1 / sums.correct, .clip_norm = (double)p->clip_norm};
-    TRY(p->on ? step_on_device(p, &how, &norm, err)
-              : reducer_step(p->reducer, &p->optim, p->state.weights, &how, &norm, err));
+    TRY(noted(p, p->on->step(p->device, &how, &norm, err)));
     step->norm = (float)norm;
-    if (!p->on)
-        copy_weights(p, true);
     return p->peers ? peers_progress(p->peers, err) : 0;
 }
 

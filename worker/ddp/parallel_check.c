@@ -168,3 +168,10 @@ int parallel_check(const struct ddp_param *params, size_t n,
 {
     return check_params(params, n, err) < 0 ? -1 : check_options(o, err);
 }
+
+int parallel_refuse(struct ddp_group *g, int rc, struct ddp_err *err)
+{
+    int culprit;
+    rc = replica_agree(g, rc, &culprit, err);
+    return rc < 0 && culprit > 0 ? err_prefix(err, "rank %d", culprit) : rc;
+}

@@ -15,5 +15,8 @@ int parallel_check_names(const struct ddp_param *params, size_t n, struct ddp_er
  * would add what does not belong together, in places of equal sizes without an error. */
 int parallel_agree(struct ddp_group *g, const struct ddp_param *params, size_t n,
                    const struct ddp_parallel_options *o, struct ddp_err *err);
+/* What one rank alone finds wrong, with `rc` -1, is an error on all, which names it: none
+ * waits for it. */
+int parallel_refuse(struct ddp_group *g, int rc, struct ddp_err *err);
 
 #endif

@@ -94,6 +94,7 @@ void reducer_keep_states(const struct reducer *r, struct optim *o);
  * The pieces of all ranks partition the model. */
 struct rank_piece {
     struct bucket at;
+    size_t start; /* of its states, among those of this rank's pieces */
     const float *states[OPTIM_STATES]; /* NULL: not used */
 };
 

@@ -27,7 +27,8 @@ bool reducer_piece(const struct reducer *r, const struct optim *o, size_t i,
     if (i >= r->npieces)
         return false;
     out->at = r->pieces[i].at;
-    size_t at = o->shared ? r->pieces[i].start : out->at.offset;
+    out->start = r->pieces[i].start;
+    size_t at = o->shared ? out->start : out->at.offset;
     for (int k = 0; k < OPTIM_STATES; k++)
         out->states[k] = o->states[k] ? o->states[k] + at : NULL;
     return true;

@@ -1,0 +1,134 @@
+/* worker/ddp/device_host.c - see device.h: parameters in host memory, by the reducer */
+#include "worker/ddp/device.h"
+
+#include "common/err.h"
+#include "common/mem.h"
+#include "worker/ddp/parallel_check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct device {
+    struct device_job job;
+    float *weights; /* in the group's arena, as the gradients */
+};
+
+static struct device *host_open(const struct device_job *job, struct ddp_err *err)
+{
+    float *weights = ddp_arena_alloc(job->group, job->floats * sizeof *weights, err);
+    if (parallel_refuse(job->group, weights ? 0 : -1, err) < 0)
+        return NULL;
+    struct device *d = xcalloc(1, sizeof *d);
+    *d = (struct device){*job, weights};
+    return d;
+}
+
+static void host_close(struct device *d, bool under_way)
+{
+    (void)under_way;
+    free(d);
+}
+
+static float *host_weight(const struct device *d, size_t offset)
+{
+    return d->weights + offset;
+}
+
+static float *host_grad(const struct device *d, size_t offset)
+{
+    return reducer_grads(d->job.reducer) + offset;
+}
+
+/* Copies to the arrays of the caller, or from them. */
+static void copy_weights(const struct device *d, bool out)
+{
+    for (size_t i = 0; i < d->job.n; i++) {
+        float *own = d->job.params[i].weight;
+        float *ours = d->weights + d->job.blocks[i].offset;
+        if (own)
+            memcpy(out ? own : ours, out ? ours : own,
+                   d->job.params[i].count * sizeof *own);
+    }
+}
+
+static int host_begin(struct device *d, bool idle, struct ddp_err *err)
+{
+    return reducer_begin(d->job.reducer, idle, err);
+}
+
+static int host_take(struct device *d, size_t i, float by, struct ddp_err *err)
+{
+    const struct ddp_param *p = &d->job.params[i];
+    float *g = host_grad(d, d->job.blocks[i].offset);
+    (void)err;
+    if (p->grad)
+        memcpy(g, p->grad, p->count * sizeof *g);
+    d->job.optim->kernels->scale(g, (int64_t)p->count, by);
+    return 0;
+}
+
+static int host_reduce(struct device *d, const struct param *block, struct ddp_err *err)
+{
+    (void)err; /* reducer_finish() returns errors */
+    reducer_ready(block->offset, block->count, d->job.reducer);
+    return 0;
+}
+
+static int host_finish(struct device *d, struct step_sums *sums, struct ddp_err *err)
+{
+    return reducer_finish(d->job.reducer, sums, err);
+}
+
+static int host_step(struct device *d, const struct step_rule *how, double *norm,
+                     struct ddp_err *err)
+{
+    *norm = 0;
+    if (!how)
+        return 0;
+    TRY(reducer_step(d->job.reducer, d->job.optim, d->weights, how, norm, err));
+    copy_weights(d, true);
+    return 0;
+}
+
+static int host_share(struct device *d, struct ddp_err *err)
+{
+    copy_weights(d, false);
+    TRY(ddp_broadcast(d->job.group, d->weights, d->job.floats, DDP_F32, 0, err));
+    copy_weights(d, true);
+    return 0;
+}
+
+static float *host_fetch(struct device *d, bool states, struct ddp_err *err)
+{
+    (void)states;
+    (void)err;
+    return d->weights;
+}
+
+static int host_put_back(struct device *d, struct ddp_err *err)
+{
+    (void)err;
+    copy_weights(d, true);
+    return 0;
+}
+
+static void host_forget(struct device *d)
+{
+    (void)d;
+}
+
+const struct device_type device_host = {
+    .open = host_open,
+    .close = host_close,
+    .weight = host_weight,
+    .grad = host_grad,
+    .begin = host_begin,
+    .take = host_take,
+    .reduce = host_reduce,
+    .finish = host_finish,
+    .step = host_step,
+    .share = host_share,
+    .fetch = host_fetch,
+    .put_back = host_put_back,
+    .forget = host_forget,
+};

@@ -70,17 +70,14 @@ struct decoding {
     struct ddp_err *errors; /* of each part; "": none */
 };
 
-static void decode_part(int part, int parts, void *arg)
+static void decode_one(int i, int part, void *arg)
 {
     const struct decoding *d = arg;
     struct io_shape shape = d->shape;
     size_t per = (size_t)shape.C * (size_t)shape.H * (size_t)shape.W;
-    int from, to;
-    pool_share((int)d->paths->n, 1, part, parts, &from, &to);
-    for (int i = from; i < to; i++)
-        if (image_file_read(d->paths->v[i], &shape, d->pixels + (size_t)i * per,
-                            &d->errors[part]) < 0)
-            return;
+    struct ddp_err *err = &d->errors[part];
+    if (!*err->text)
+        image_file_read(d->paths->v[i], &shape, d->pixels + (size_t)i * per, err);
 }
 
 /* Decodes all; `*shape` without a size gets that of the first. */
@@ -95,7 +92,7 @@ static int decode(const char *folder, const struct strv *paths, struct io_shape 
     int parts = pool_threads(), rc = 0;
     struct decoding d = {paths, *shape, xcalloc(paths->n, per),
                          xcalloc((size_t)parts, sizeof *d.errors)};
-    pool_run(decode_part, &d);
+    pool_each((int)paths->n, decode_one, &d);
     for (int i = 0; i < parts && rc == 0; i++)
         rc = *d.errors[i].text ? err_set(err, "%s", d.errors[i].text) : 0;
     free(d.errors);

@@ -98,6 +98,26 @@ void pool_run(pool_work work, void *arg)
     pthread_mutex_unlock(&pool->lock);
 }
 
+struct items {
+    int n;
+    pool_item item;
+    void *arg;
+};
+
+static void run_items(int part, int parts, void *arg)
+{
+    const struct items *a = arg;
+    int from, to;
+    pool_share(a->n, 1, part, parts, &from, &to);
+    for (int i = from; i < to; i++)
+        a->item(i, part, a->arg);
+}
+
+void pool_each(int n, pool_item item, void *arg)
+{
+    pool_run(run_items, &(struct items){n, item, arg});
+}
+
 static void end_helpers(struct pool *pool)
 {
     pool->ending = true;

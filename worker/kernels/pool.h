@@ -14,6 +14,9 @@ int pool_threads(void);
 
 typedef void (*pool_work)(int part, int parts, void *arg);
 void pool_run(pool_work work, void *arg);
+/* Calls item(i, part, arg) for each i below n: a part has neighbours, in their order. */
+typedef void (*pool_item)(int i, int part, void *arg);
+void pool_each(int n, pool_item item, void *arg);
 
 /* The part's share [*from, *to) of n items, in units of `unit`. */
 static inline void pool_share(int n, int unit, int part, int parts, int *from, int *to)

@@ -128,7 +128,7 @@ void NAMED(conv)(struct conv_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *y)
 {
     struct conv_weights weights = {.p = p, .w = w};
-    pool_run(conv_pack, &weights);
+    pool_each(p->full.blocks, conv_pack, &weights);
     if (bias)
         memcpy(p->bias, bias, (size_t)p->s.K * sizeof(float));
     struct call call = {.p = p, .n = n, .x = x, .y = y};
@@ -242,14 +242,14 @@ void NAMED(conv_back)(struct conv_plan *p, int n, const float *x, const float *w
 {
     struct conv_weights weights = {.p = p, .w = w, .dw = dw};
     if (dx)
-        pool_run(conv_turn, &weights);
+        pool_each(p->full.blocks, conv_turn, &weights);
     struct call call = {p, n, x, dy, (float *)(uintptr_t)y, dx, scale};
     pool_run(back_part, &call);
     struct own *sum = &p->own[0];
     for (int i = 1; i < p->threads; i++)
         for (int k = 0; k < p->s.K; k++)
             sum->dbias[k] += p->own[i].dbias[k];
-    pool_run(conv_unpack, &weights);
+    pool_each(p->full.blocks, conv_unpack, &weights);
     if (dbias)
         memcpy(dbias, sum->dbias, (size_t)p->s.K * sizeof(float));
 }

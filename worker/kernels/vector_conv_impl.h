@@ -175,15 +175,15 @@ void winograd_unpack(int m, int count, const float *du, size_t point, float *row
 #define conv_pack   NAMED(conv_pack)
 #define conv_turn   NAMED(conv_turn)
 #define conv_unpack NAMED(conv_unpack)
-/* For pool_run(): packs w to p->w and p->turned; adds all threads' dw and unpacks the sum
- * to dw. */
+/* For pool_each() over the blocks of features: packs w to p->w and p->turned; adds all
+ * threads' dw and unpacks the sum to dw. */
 struct conv_weights {
     const struct conv_plan *p;
     const float *w;
     float *dw;
 };
-void conv_pack(int part, int parts, void *weights);
-void conv_turn(int part, int parts, void *weights);
-void conv_unpack(int part, int parts, void *weights);
+void conv_pack(int kb, int part, void *weights);
+void conv_turn(int kb, int part, void *weights);
+void conv_unpack(int kb, int part, void *weights);
 
 #endif

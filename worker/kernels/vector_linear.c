@@ -178,14 +178,12 @@ static void forward_part(int part, int parts, void *arg)
               (size_t)s->K);
 }
 
-static void words_part(int part, int parts, void *arg)
+static void round_weights(int k, int part, void *arg)
 {
     const struct call *a = arg;
-    int from, to;
     size_t C = (size_t)a->p->s.C, words = (size_t)words_of(a->p->s.C);
-    pool_share(a->p->s.K, 1, part, parts, &from, &to);
-    round_rows(to - from, a->p->s.C, a->w + (size_t)from * C, C,
-               a->p->ww + (size_t)from * words, words);
+    round_rows(1, a->p->s.C, a->w + (size_t)k * C, C, a->p->ww + (size_t)k * words,
+               words);
 }
 
 void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
@@ -193,7 +191,7 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
 {
     bool once = PER_WORD > 1 && n > WIDE * VL;
     if (once)
-        pool_run(words_part, &(struct call){.p = p, .w = w});
+        pool_each(p->s.K, round_weights, &(struct call){.p = p, .w = w});
     for (int b = 0; b < n; b += WIDE * VL) {
         struct call call = {.p = p,
                             .n = at_most(n - b, WIDE * VL),
@@ -275,13 +273,11 @@ size_t NAMED(linear_factors)(const struct linear_plan *p)
     return LINE + samples * (row_of(p->s.K) + C);
 }
 
-static void panels_part(int part, int parts, void *arg)
+static void pack_panel(int panel, int part, void *arg)
 {
     const struct call *a = arg;
-    int from, to, C = a->p->s.C;
-    pool_share(C, BLOCK, part, parts, &from, &to);
-    for (int c = from; c < to; c += BLOCK)
-        copy_panel(a->x + c, (size_t)C, a->n, C - c, a->y + panel_at(&a->p->s, c));
+    int C = a->p->s.C, c = panel * BLOCK;
+    copy_panel(a->x + c, (size_t)C, a->n, C - c, a->y + panel_at(&a->p->s, c));
 }
 
 void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
@@ -294,8 +290,8 @@ void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
 #if BF16
     pair_rows(g, n, (size_t)p->s.K, row_of(p->s.K), factor_g(factors));
 #endif
-    pool_run(panels_part,
-             &(struct call){.p = p, .n = n, .x = x, .y = factor_x(p, factors)});
+    pool_each(round_up(p->s.C, BLOCK) / BLOCK, pack_panel,
+              &(struct call){.p = p, .n = n, .x = x, .y = factor_x(p, factors)});
     back_to_input(p, n, g, w, dx);
 }
 

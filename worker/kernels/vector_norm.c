@@ -123,8 +123,9 @@ static struct two moment(const struct call *a, int kb, struct two from, int powe
 
 /* Of this batch; the variance is stored in the buffer that backward uses for a sum
  * later. */
-static void measure_block(const struct call *a, int kb)
+static void measure_block(int kb, int part, void *arg)
 {
+    const struct call *a = arg;
     float *mean = a->p->mean + kb * BLOCK;
     put(mean, moment(a, kb, (struct two){0}, 1));
     put(a->p->d[0] + kb * BLOCK, moment(a, kb, take(mean), 2));
@@ -144,15 +145,6 @@ static void settle(struct norm_plan *p, int from, int to, float *running)
     }
 }
 
-static void measure_part(int part, int parts, void *arg)
-{
-    const struct call *a = arg;
-    int from, to;
-    pool_share(a->p->blocks, 1, part, parts, &from, &to);
-    for (int kb = from; kb < to; kb++)
-        measure_block(a, kb);
-}
-
 static void use_block(const struct call *a, int kb)
 {
     int C = a->p->s.C;
@@ -162,31 +154,27 @@ static void use_block(const struct call *a, int kb)
     }
 }
 
-static void forward_part(int part, int parts, void *arg)
+static void forward_block(int kb, int part, void *arg)
 {
     const struct call *a = arg;
     struct norm_plan *p = a->p;
     size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
-    int from, to;
-    pool_share(p->blocks, 1, part, parts, &from, &to);
-    for (int kb = from; kb < to; kb++) {
-        if (a->learn) {
-            measure_block(a, kb);
-            settle(p, kb * BLOCK, at_most(p->s.C, (kb + 1) * BLOCK), a->running);
-        } else if (!a->measured) {
-            use_block(a, kb);
-        }
-        struct two mean = take(p->mean + kb * BLOCK), bias = take(p->bias + kb * BLOCK),
-                   scale = times(take(p->scale + kb * BLOCK), take(p->w + kb * BLOCK));
-        for (int b = 0; b < a->n; b++) {
-            size_t at = place(p, b, kb);
-            for (size_t i = 0; i < pixels; i++, at += WORDS) {
-                struct two v = plus(times(minus(pixel(a->x + at), mean), scale), bias);
-                if (a->shortcut)
-                    v = plus(v, pixel(a->shortcut + at));
-                store_pixel(a->out + at, p->s.relu ? positive(v.lo) : v.lo,
-                            p->s.relu ? positive(v.hi) : v.hi);
-            }
+    if (a->learn) {
+        measure_block(kb, part, arg);
+        settle(p, kb * BLOCK, at_most(p->s.C, (kb + 1) * BLOCK), a->running);
+    } else if (!a->measured) {
+        use_block(a, kb);
+    }
+    struct two mean = take(p->mean + kb * BLOCK), bias = take(p->bias + kb * BLOCK),
+               scale = times(take(p->scale + kb * BLOCK), take(p->w + kb * BLOCK));
+    for (int b = 0; b < a->n; b++) {
+        size_t at = place(p, b, kb);
+        for (size_t i = 0; i < pixels; i++, at += WORDS) {
+            struct two v = plus(times(minus(pixel(a->x + at), mean), scale), bias);
+            if (a->shortcut)
+                v = plus(v, pixel(a->shortcut + at));
+            store_pixel(a->out + at, p->s.relu ? positive(v.lo) : v.lo,
+                        p->s.relu ? positive(v.hi) : v.hi);
         }
     }
 }
@@ -208,13 +196,13 @@ void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
     if (learn)
         p->share.count = count;
     if (learn && p->share.sum) {
-        pool_run(measure_part, &call);
+        pool_each(p->blocks, measure_block, &call);
         norm_share_moments(&p->share, (size_t)p->s.C, count, p->mean, p->d[0]);
         settle(p, 0, p->s.C, running);
         call.learn = false;
         call.measured = true;
     }
-    pool_run(forward_part, &call);
+    pool_each(p->blocks, forward_block, &call);
 }
 
 /* The gradient before the ReLU. */
@@ -228,10 +216,12 @@ ALWAYS struct two masked(const struct call *a, size_t at)
 }
 
 /* dbias = sum of g, dw = sum of g * xhat, over all images of block kb. */
-static void sums_block(const struct call *a, int kb, struct two mean, struct two scale)
+static void sums_block(int kb, int part, void *arg)
 {
+    const struct call *a = arg;
     struct norm_plan *p = a->p;
     size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
+    struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK);
     struct two db = {0}, dw = {0};
     for (int b = 0; b < a->n; b++) {
         size_t at = place(p, b, kb);
@@ -249,11 +239,13 @@ static void sums_block(const struct call *a, int kb, struct two mean, struct two
 }
 
 /* dx = w * scale * (g - mean of g - xhat * mean of g * xhat) */
-static void dx_block(const struct call *a, int kb, struct two mean, struct two scale)
+static void dx_block(int kb, int part, void *arg)
 {
+    const struct call *a = arg;
     const struct norm_plan *p = a->p;
     size_t pixels = (size_t)p->s.H * (size_t)p->s.W;
     float each = 1 / (float)p->share.count;
+    struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK);
     struct two w = times(take(p->w + kb * BLOCK), scale);
     struct two slope = scaled(times(take(p->d[0] + kb * BLOCK), scale), each);
     struct two mean_g = scaled(take(p->d[1] + kb * BLOCK), each);
@@ -269,27 +261,11 @@ static void dx_block(const struct call *a, int kb, struct two mean, struct two s
     }
 }
 
-static void sums_part(int part, int parts, void *arg)
+/* On one rank, while the block is in the cache. */
+static void back_block(int kb, int part, void *arg)
 {
-    const struct call *a = arg;
-    int from, to;
-    pool_share(a->p->blocks, 1, part, parts, &from, &to);
-    for (int kb = from; kb < to; kb++)
-        sums_block(a, kb, take(a->p->mean + kb * BLOCK), take(a->p->scale + kb * BLOCK));
-}
-
-static void back_part(int part, int parts, void *arg)
-{
-    const struct call *a = arg;
-    const struct norm_plan *p = a->p;
-    int from, to;
-    pool_share(p->blocks, 1, part, parts, &from, &to);
-    for (int kb = from; kb < to; kb++) {
-        struct two mean = take(p->mean + kb * BLOCK), scale = take(p->scale + kb * BLOCK);
-        if (!a->measured)
-            sums_block(a, kb, mean, scale);
-        dx_block(a, kb, mean, scale);
-    }
+    sums_block(kb, part, arg);
+    dx_block(kb, part, arg);
 }
 
 void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w,
@@ -298,20 +274,14 @@ void NAMED(norm_back)(struct norm_plan *p, int n, const float *x, const float *w
 {
     size_t C = (size_t)p->s.C;
     memcpy(p->w, w, C * sizeof(float));
-    struct call call = {.p = p,
-                        .n = n,
-                        .measured = p->share.sum != NULL,
-                        .x = x,
-                        .y = y,
-                        .dy = dy,
-                        .out = dx,
-                        .dshortcut = dshortcut};
-    pool_run(call.measured ? sums_part : back_part, &call);
+    struct call call = {
+        .p = p, .n = n, .x = x, .y = y, .dy = dy, .out = dx, .dshortcut = dshortcut};
+    pool_each(p->blocks, p->share.sum ? sums_block : back_block, &call);
     memcpy(dw, p->d[0], C * sizeof(float));
     memcpy(dbias, p->d[1], C * sizeof(float));
-    if (call.measured) {
+    if (p->share.sum) {
         norm_share_sums(&p->share, C, p->d[0], p->d[1]);
-        pool_run(back_part, &call);
+        pool_each(p->blocks, dx_block, &call);
     }
 }
 

@@ -4,7 +4,7 @@
  * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is
  * transposed into rows of BLOCK features, which are then copied to their positions, or
  * transformed (vector_winograd.c).
- * Threads share out the blocks of features.
+ * Threads share out the blocks of features, kb.
  */
 #include "worker/kernels/pool.h"
 #include "worker/kernels/vector_conv_impl.h"
@@ -18,33 +18,20 @@ static int place_first(const struct conv_plan *p, int k, int i)
     return (k / BLOCK * p->s.C * p->s.R * p->s.R + i) * BLOCK + k % BLOCK;
 }
 
-static void pack_first(const struct conv_plan *p, const float *w, float *packed)
+static void pack_first(const struct conv_plan *p, int kb, const float *w, float *packed)
 {
-    for (int k = 0; k < p->s.K; k++)
-        for (int i = 0; i < p->s.C * p->s.R * p->s.R; i++)
-            packed[place_first(p, k, i)] = *w++;
+    int n = p->s.C * p->s.R * p->s.R;
+    for (int k = kb * BLOCK; k < at_most(p->s.K, (kb + 1) * BLOCK); k++)
+        for (int i = 0; i < n; i++)
+            packed[place_first(p, k, i)] = w[k * n + i];
 }
 
-static void unpack_first(const struct conv_plan *p, const float *packed, float *w)
+static void unpack_first(const struct conv_plan *p, int kb, const float *packed, float *w)
 {
-    for (int k = 0; k < p->s.K; k++)
-        for (int i = 0; i < p->s.C * p->s.R * p->s.R; i++)
-            *w++ = packed[place_first(p, k, i)];
-}
-
-/* Rows of BLOCK floats, `ld` apart, to words; an odd last one is paired with zeros. */
-static void to_words(const float *from, size_t ld, int rows, float *to)
-{
-    for (int i = 0; i < rows; i += PER_WORD, from += PER_WORD * ld, to += BLOCK) {
-#if BF16
-        static const float zero[BLOCK];
-        const float *next = i + 1 < rows ? from + ld : zero;
-        store(to, pair(load(from), load(next)));
-        store(to + VL, pair(load(from + VL), load(next + VL)));
-#else
-        memcpy(to, from, BLOCK * sizeof(float));
-#endif
-    }
+    int n = p->s.C * p->s.R * p->s.R;
+    for (int k = kb * BLOCK; k < at_most(p->s.K, (kb + 1) * BLOCK); k++)
+        for (int i = 0; i < n; i++)
+            w[k * n + i] = packed[place_first(p, k, i)];
 }
 
 struct pair_of_blocks {
@@ -77,28 +64,23 @@ static void take_block(const struct conv_plan *p, struct pair_of_blocks b, const
     transpose(w + b.w, (size_t)(p->s.C * RR), b.ks, b.cs * RR, rows, BLOCK);
 }
 
-void conv_pack(int part, int parts, void *weights)
+void conv_pack(int kb, int part, void *weights)
 {
     const struct conv_weights *a = weights;
     const struct conv_plan *p = a->p;
     float *rows = p->own[part].pack;
-    int RR = p->s.R * p->s.R, from, to;
-    pool_share(p->full.blocks, 1, part, parts, &from, &to);
-    if (p->s.first) {
-        if (part == 0)
-            pack_first(p, a->w, (float *)p->w);
-        return;
+    int RR = p->s.R * p->s.R;
+    if (p->s.first)
+        pack_first(p, kb, a->w, (float *)p->w);
+    for (int cb = 0; cb < p->in.blocks && !p->s.first; cb++) {
+        struct pair_of_blocks b = pair_at(p, kb, cb);
+        take_block(p, b, a->w, rows);
+        if (p->winograd)
+            winograd_pack(p->winograd, b.cs, rows, (float *)p->w + b.packed, b.point);
+        for (int i = 0; i < RR && !p->winograd; i++)
+            copy_panel(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, BLOCK,
+                       (float *)(p->w + b.packed) + i * WORDS * BLOCK);
     }
-    for (int kb = from; kb < to; kb++)
-        for (int cb = 0; cb < p->in.blocks; cb++) {
-            struct pair_of_blocks b = pair_at(p, kb, cb);
-            take_block(p, b, a->w, rows);
-            if (p->winograd)
-                winograd_pack(p->winograd, b.cs, rows, (float *)p->w + b.packed, b.point);
-            for (int i = 0; i < RR && !p->winograd; i++)
-                to_words(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs,
-                         (float *)(p->w + b.packed) + i * WORDS * BLOCK);
-        }
 }
 
 /* The points of the kernels of a pair of blocks after k and c are exchanged and the
@@ -118,59 +100,50 @@ static void turn_points(const struct conv_plan *p, int kb, int cb,
     winograd_pack(p->winograd, b.ks, turned, (float *)p->turned + at, point);
 }
 
-void conv_turn(int part, int parts, void *weights)
+void conv_turn(int kb, int part, void *weights)
 {
     const struct conv_weights *a = weights;
     const struct conv_plan *p = a->p;
     float *rows = p->own[part].pack;
-    int RR = p->s.R * p->s.R, from, to;
-    pool_share(p->full.blocks, 1, part, parts, &from, &to);
-    for (int kb = from; kb < to; kb++)
-        for (int cb = 0; cb < p->in.blocks; cb++) {
-            struct pair_of_blocks b = pair_at(p, kb, cb);
-            take_block(p, b, a->w, rows);
-            if (p->winograd) {
-                turn_points(p, kb, cb, b, rows);
-                continue;
-            }
-            float turned[BLOCK * BLOCK] = {0};
-            size_t at = (size_t)(cb * p->full.blocks + kb) * (size_t)RR * BLOCK * BLOCK;
-            for (int i = 0; i < RR; i++) {
-                transpose(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, b.ks, turned,
-                          BLOCK);
-                to_words(turned, BLOCK, b.ks,
-                         (float *)(p->turned + at) + i * WORDS * BLOCK);
-            }
+    int RR = p->s.R * p->s.R;
+    for (int cb = 0; cb < p->in.blocks; cb++) {
+        struct pair_of_blocks b = pair_at(p, kb, cb);
+        take_block(p, b, a->w, rows);
+        if (p->winograd) {
+            turn_points(p, kb, cb, b, rows);
+            continue;
         }
+        float turned[BLOCK * BLOCK] = {0};
+        size_t at = (size_t)(cb * p->full.blocks + kb) * (size_t)RR * BLOCK * BLOCK;
+        for (int i = 0; i < RR; i++) {
+            transpose(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, b.ks, turned, BLOCK);
+            copy_panel(turned, BLOCK, b.ks, BLOCK,
+                       (float *)(p->turned + at) + i * WORDS * BLOCK);
+        }
+    }
 }
 
-void conv_unpack(int part, int parts, void *weights)
+void conv_unpack(int kb, int part, void *weights)
 {
     const struct conv_weights *a = weights;
     const struct conv_plan *p = a->p;
     float *rows = p->own[part].pack, *sum = p->own[0].dw;
-    int RR = p->s.R * p->s.R, from, to;
-    size_t feature_block = p->taps / (size_t)p->full.blocks;
-    pool_share(p->full.blocks, 1, part, parts, &from, &to);
-    if (p->s.first) {
-        from = 0;
-        to = part == 0 ? p->full.blocks : 0;
-    }
+    int RR = p->s.R * p->s.R;
+    size_t features = p->taps / (size_t)p->full.blocks, first = (size_t)kb * features;
     for (int i = 1; i < p->threads; i++)
-        for (size_t j = (size_t)from * feature_block; j < (size_t)to * feature_block; j++)
+        for (size_t j = first; j < first + features; j++)
             sum[j] += p->own[i].dw[j];
-    for (int kb = from; kb < to && !p->s.first; kb++)
-        for (int cb = 0; cb < p->in.blocks; cb++) {
-            struct pair_of_blocks b = pair_at(p, kb, cb);
-            if (p->winograd)
-                winograd_unpack(p->winograd, b.cs, sum + b.packed, b.point, rows);
-            for (int i = 0; i < RR && !p->winograd; i++)
-                for (int c = 0; c < b.cs; c++)
-                    memcpy(rows + (c * RR + i) * BLOCK,
-                           sum + b.packed + (size_t)((i * BLOCK + c) * BLOCK),
-                           BLOCK * sizeof(float));
-            transpose(rows, BLOCK, b.cs * RR, b.ks, a->dw + b.w, (size_t)(p->s.C * RR));
-        }
-    if (p->s.first && part == 0)
-        unpack_first(p, sum, a->dw);
+    if (p->s.first)
+        unpack_first(p, kb, sum, a->dw);
+    for (int cb = 0; cb < p->in.blocks && !p->s.first; cb++) {
+        struct pair_of_blocks b = pair_at(p, kb, cb);
+        if (p->winograd)
+            winograd_unpack(p->winograd, b.cs, sum + b.packed, b.point, rows);
+        for (int i = 0; i < RR && !p->winograd; i++)
+            for (int c = 0; c < b.cs; c++)
+                memcpy(rows + (c * RR + i) * BLOCK,
+                       sum + b.packed + (size_t)((i * BLOCK + c) * BLOCK),
+                       BLOCK * sizeof(float));
+        transpose(rows, BLOCK, b.cs * RR, b.ks, a->dw + b.w, (size_t)(p->s.C * RR));
+    }
 }

@@ -81,8 +81,9 @@ struct rows {
 
 /* ---- layer norm, RMS norm ---- */
 
-static void norm_row(const struct rows *a, int row)
+static void norm_row(int row, int part, void *arg)
 {
+    const struct rows *a = arg;
     int C = a->norm.C;
     const float *x = a->x + (size_t)row * (size_t)C, *bias = a->norm.bias;
     float *y = a->y + (size_t)row * (size_t)C, mean = 0;
@@ -105,22 +106,14 @@ static void norm_row(const struct rows *a, int row)
     a->kept[2 * row + 1] = scale;
 }
 
-static void norm_part(int part, int parts, void *arg)
-{
-    const struct rows *a = arg;
-    int from, to;
-    pool_share(a->n, 1, part, parts, &from, &to);
-    for (int row = from; row < to; row++)
-        norm_row(a, row);
-}
-
 void NAMED(row_norm)(struct row_norm f, int n, const float *x, float *y, float *kept)
 {
-    pool_run(norm_part, &(struct rows){.n = n, .norm = f, .x = x, .y = y, .kept = kept});
+    pool_each(n, norm_row, &(struct rows){.norm = f, .x = x, .y = y, .kept = kept});
 }
 
-static void norm_back_row(const struct rows *a, int row)
+static void norm_back_row(int row, int part, void *arg)
 {
+    const struct rows *a = arg;
     int C = a->norm.C;
     size_t at = (size_t)row * (size_t)C;
     const float *x = a->x + at, *dy = a->dy + at, *w = a->norm.w;
@@ -140,27 +133,22 @@ static void norm_back_row(const struct rows *a, int row)
     }
 }
 
-static void norm_back_part(int part, int parts, void *arg)
+/* Of a vector of columns. */
+static void norm_back_weights(int vector, int part, void *arg)
 {
     const struct rows *a = arg;
-    int from, to;
-    pool_share(a->norm.C, VL, part, parts, &from, &to);
-    for (int i = from; i < to; i += VL) {
-        vec dw = {0}, dbias = {0};
-        for (int row = 0; row < a->n; row++) {
-            size_t at = (size_t)row * (size_t)a->norm.C;
-            vec dy = load_some(a->dy + at, i, to, 0);
-            float mean = a->kept[2 * row], scale = a->kept[2 * row + 1];
-            dw += dy * ((load_some(a->x + at, i, to, 0) - mean) * scale);
-            dbias += dy;
-        }
-        store_some(a->dw, i, to, dw);
-        if (a->dbias)
-            store_some(a->dbias, i, to, dbias);
+    int C = a->norm.C, i = vector * VL;
+    vec dw = {0}, dbias = {0};
+    for (int row = 0; row < a->n; row++) {
+        size_t at = (size_t)row * (size_t)C;
+        vec dy = load_some(a->dy + at, i, C, 0);
+        float mean = a->kept[2 * row], scale = a->kept[2 * row + 1];
+        dw += dy * ((load_some(a->x + at, i, C, 0) - mean) * scale);
+        dbias += dy;
     }
-    pool_share(a->n, 1, part, parts, &from, &to);
-    for (int row = from; row < to; row++)
-        norm_back_row(a, row);
+    store_some(a->dw, i, C, dw);
+    if (a->dbias)
+        store_some(a->dbias, i, C, dbias);
 }
 
 void NAMED(row_norm_back)(struct row_norm f, int n, const float *x, const float *kept,
@@ -175,7 +163,8 @@ void NAMED(row_norm_back)(struct row_norm f, int n, const float *x, const float 
                      .dbias = dbias,
                      .kept = (float *)(uintptr_t)kept,
                      .add = add};
-    pool_run(norm_back_part, &a);
+    pool_each(round_up(f.C, VL) / VL, norm_back_weights, &a);
+    pool_each(n, norm_back_row, &a);
 }
 
 void NAMED(column_sums)(int n, int C, const float *dy, float *sums)
@@ -215,62 +204,58 @@ static void activate(const struct activation *f, int n, const float *x, const fl
     }
 }
 
-static void activation_part(int part, int parts, void *arg)
+/* A row if it is gated, else as many numbers as are worth a call. */
+static int activated_at_once(const struct activation *f)
+{
+    return f->gated ? f->C : CHUNK;
+}
+
+static void activate_some(int i, int part, void *arg)
 {
     const struct rows *a = arg;
     const struct activation *f = &a->f;
-    int from, to, C = f->C;
-    if (!f->gated) {
-        pool_share(a->n * C, CHUNK, part, parts, &from, &to);
-        activate(f, to - from, a->x + from, a->dy ? a->dy + from : NULL, a->y + from);
-        return;
-    }
-    pool_share(a->n, 1, part, parts, &from, &to);
-    for (int row = from; row < to; row++) {
-        size_t at = (size_t)row * (size_t)C;
-        activate(f, C, a->x + 2 * at, a->dy ? a->dy + at : NULL,
-                 a->y + (a->dy ? 2 : 1) * at);
-    }
+    int each = activated_at_once(f), n = at_most(each, a->n * f->C - i * each);
+    size_t at = (size_t)i * (size_t)each, wide = f->gated ? 2 : 1;
+    activate(f, n, a->x + wide * at, a->dy ? a->dy + at : NULL,
+             a->y + (a->dy ? wide : 1) * at);
 }
 
 void NAMED(activation)(struct activation f, int n, const float *x, const float *dy,
                        float *to)
 {
-    pool_run(activation_part, &(struct rows){.n = n, .f = f, .x = x, .dy = dy, .y = to});
+    int each = activated_at_once(&f);
+    pool_each(round_up(n * f.C, each) / each, activate_some,
+              &(struct rows){.n = n, .f = f, .x = x, .dy = dy, .y = to});
 }
 
 /* ---- rotary positions ---- */
 
-static void rotary_part(int part, int parts, void *arg)
+static void rotary_row(int row, int part, void *arg)
 {
     const struct rows *a = arg;
     const struct attention_shape *s = &a->s;
-    int from, to, D = s->D, half = D / 2, turned = s->heads + s->kv_heads;
+    int D = s->D, half = D / 2, turned = s->heads + s->kv_heads;
     size_t ld = (size_t)(turned + s->kv_heads) * (size_t)D;
-    pool_share(a->n * s->T, 1, part, parts, &from, &to);
-    for (int row = from; row < to; row++) {
-        const float *cosines = a->turns + (size_t)(row % s->T) * (size_t)D;
-        const float *x = a->x + (size_t)row * ld;
-        float *y = a->y + (size_t)row * ld;
-        for (int h = 0; h < turned; h++, x += D, y += D)
-            for (int i = 0; i < half; i += VL) {
-                vec u = load_some(x, i, half, 0), v = load_some(x + half, i, half, 0);
-                vec c = load_some(cosines, i, half, 0);
-                vec n = load_some(cosines + half, i, half, 0);
-                n = a->back ? -n : n;
-                store_some(y, i, half, u * c - v * n);
-                store_some(y + half, i, half, v * c + u * n);
-            }
-        memcpy(y, x, (size_t)s->kv_heads * (size_t)D * sizeof *y);
-    }
+    const float *cosines = a->turns + (size_t)(row % s->T) * (size_t)D;
+    const float *x = a->x + (size_t)row * ld;
+    float *y = a->y + (size_t)row * ld;
+    for (int h = 0; h < turned; h++, x += D, y += D)
+        for (int i = 0; i < half; i += VL) {
+            vec u = load_some(x, i, half, 0), v = load_some(x + half, i, half, 0);
+            vec c = load_some(cosines, i, half, 0);
+            vec n = load_some(cosines + half, i, half, 0);
+            n = a->back ? -n : n;
+            store_some(y, i, half, u * c - v * n);
+            store_some(y + half, i, half, v * c + u * n);
+        }
+    memcpy(y, x, (size_t)s->kv_heads * (size_t)D * sizeof *y);
 }
 
 void NAMED(rotary)(struct attention_shape s, int n, const float *turns, const float *x,
                    float *y, bool back)
 {
-    pool_run(
-        rotary_part,
-        &(struct rows){.n = n, .s = s, .x = x, .y = y, .turns = turns, .back = back});
+    pool_each(n * s.T, rotary_row,
+              &(struct rows){.s = s, .x = x, .y = y, .turns = turns, .back = back});
 }
 
 /* ---- attention: QUERIES queries at a time, with all their weights in the cache ---- */
@@ -279,7 +264,6 @@ enum { QUERIES = 64 };
 
 struct attention_call {
     struct attention_shape s;
-    int n;
     const float *qkv, *y, *dy;
     float *out, *dqkv, *lse, *room;
 };
@@ -293,6 +277,11 @@ static size_t attention_own(const struct attention_shape *s)
 size_t NAMED(attention_room)(struct attention_shape s)
 {
     return attention_own(&s) * (size_t)pool_threads();
+}
+
+static float *room_of(const struct attention_call *a, int part)
+{
+    return a->room + (size_t)part * attention_own(&a->s);
 }
 
 /* c = a b, or with `add` c += a b, in the calling thread. */
@@ -361,27 +350,29 @@ static void drop_some(const struct attention_call *a, size_t row, int keys, floa
         NAMED(drop)(p, keys, a->s.dropout, rng_word(a->s.key, row));
 }
 
-static void attention_head(const struct attention_call *a, int sample, int head,
-                           float *room)
+static void attention_head(int i, int part, void *arg)
 {
+    const struct attention_call *a = arg;
     const struct attention_shape *s = &a->s;
+    int sample = i / s->heads, head = i % s->heads;
     size_t C = (size_t)s->heads * (size_t)s->D, ldp = (size_t)round_up(s->T, BLOCK);
     size_t first = (size_t)sample * (size_t)s->T, column = (size_t)head * (size_t)s->D;
     size_t ld = row_floats(s), shared = (size_t)s->kv_heads * (size_t)s->D;
     size_t row0 = ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
     const float *qkv = a->qkv + first * ld, *keys = qkv + keys_at(s, head);
     float *lse = a->lse + row0;
-    float *p = room, *rest = room + 2 * ldp * QUERIES, scale = 1 / sqrtf((float)s->D);
+    float *p = room_of(a, part), *rest = p + 2 * ldp * QUERIES;
+    float scale = 1 / sqrtf((float)s->D);
     for (int q = 0; q < s->T; q += QUERIES) {
         int count = at_most(QUERIES, s->T - q);
         attention_logits(s, qkv + (size_t)q * ld + column, q, count, keys, p, rest);
-        for (int i = 0; i < count; i++) {
-            float *row = p + (size_t)i * ldp, most = largest(row, q + i + 1) * scale;
-            float sum = weigh(row, q + i + 1, q + count, scale, most);
-            lse[q + i] = most + logf(sum);
-            for (int k = 0; k <= q + i; k++)
+        for (int t = q; t < q + count; t++) {
+            float *row = p + (size_t)(t - q) * ldp, most = largest(row, t + 1) * scale;
+            float sum = weigh(row, t + 1, q + count, scale, most);
+            lse[t] = most + logf(sum);
+            for (int k = 0; k <= t; k++)
                 row[k] *= 1 / sum;
-            drop_some(a, row0 + (size_t)(q + i), q + i + 1, row);
+            drop_some(a, row0 + (size_t)t, t + 1, row);
         }
         multiply(count, s->D, q + count, matrix(p, ldp), matrix(keys + shared, ld), false,
                  a->out + (first + (size_t)q) * C + column, C, rest);
@@ -411,20 +402,21 @@ static void logits_back(const struct attention_call *a, size_t at, size_t row0, 
 }
 
 /* The gradients of one head of keys and values, and of the queries that share them. */
-static void attention_head_back(const struct attention_call *a, int sample, int kv,
-                                float *room)
+static void attention_head_back(int i, int part, void *arg)
 {
+    const struct attention_call *a = arg;
     const struct attention_shape *s = &a->s;
+    int sample = i / s->kv_heads, kv = i % s->kv_heads;
     int D = s->D, group = s->heads / s->kv_heads;
     size_t C = (size_t)s->heads * (size_t)D, ldp = (size_t)round_up(s->T, BLOCK);
     size_t first = (size_t)sample * (size_t)s->T, ld = row_floats(s);
     size_t at = keys_at(s, kv * group), shared = (size_t)s->kv_heads * (size_t)D;
     const float *qkv = a->qkv + first * ld, *keys = qkv + at;
     float *dqkv = a->dqkv + first * ld, *dkeys = dqkv + at;
-    float *p = room, *dp = p + ldp * QUERIES, *rest = dp + ldp * QUERIES;
+    float *p = room_of(a, part), *dp = p + ldp * QUERIES, *rest = dp + ldp * QUERIES;
     for (int t = 0; t < s->T; t++)
-        for (size_t part = 0; part < 2; part++)
-            memset(dkeys + (size_t)t * ld + part * shared, 0, (size_t)D * sizeof(float));
+        for (size_t k = 0; k < 2; k++)
+            memset(dkeys + (size_t)t * ld + k * shared, 0, (size_t)D * sizeof(float));
     for (int head = kv * group; head < (kv + 1) * group; head++) {
         size_t row0 = ((size_t)sample * (size_t)s->heads + (size_t)head) * (size_t)s->T;
         size_t column = (size_t)head * (size_t)D;
@@ -446,89 +438,74 @@ static void attention_head_back(const struct attention_call *a, int sample, int 
     }
 }
 
-static void attention_part(int part, int parts, void *arg)
-{
-    const struct attention_call *a = arg;
-    int from, to, heads = a->dqkv ? a->s.kv_heads : a->s.heads;
-    float *room = a->room + (size_t)part * attention_own(&a->s);
-    pool_share(a->n * heads, 1, part, parts, &from, &to);
-    for (int i = from; i < to; i++)
-        (a->dqkv ? attention_head_back : attention_head)(a, i / heads, i % heads, room);
-}
-
 void NAMED(attention)(struct attention_shape s, int n, const float *qkv, float *y,
                       float *lse, float *room)
 {
-    pool_run(attention_part,
-             &(struct attention_call){
-                 .s = s, .n = n, .qkv = qkv, .out = y, .lse = lse, .room = room});
+    pool_each(
+        n * s.heads, attention_head,
+        &(struct attention_call){.s = s, .qkv = qkv, .out = y, .lse = lse, .room = room});
 }
 
 void NAMED(attention_back)(struct attention_shape s, int n, const float *qkv,
                            const float *y, const float *lse, const float *dy, float *dqkv,
                            float *room)
 {
-    pool_run(attention_part, &(struct attention_call){.s = s,
-                                                      .n = n,
-                                                      .qkv = qkv,
-                                                      .y = y,
-                                                      .dy = dy,
-                                                      .dqkv = dqkv,
-                                                      .lse = (float *)(uintptr_t)lse,
-                                                      .room = room});
+    pool_each(n * s.kv_heads, attention_head_back,
+              &(struct attention_call){.s = s,
+                                       .qkv = qkv,
+                                       .y = y,
+                                       .dy = dy,
+                                       .dqkv = dqkv,
+                                       .lse = (float *)(uintptr_t)lse,
+                                       .room = room});
 }
 
 /* ---- the loss of rows of logits, and its gradient in their place ---- */
 
 struct loss_call {
-    int n, V;
+    int V;
     float *logits, smooth, scale; /* 0: no gradient */
     const uint32_t *labels;
     double *found;
 };
 
-static void loss_part(int part, int parts, void *arg)
+static void row_loss(int i, int part, void *arg)
 {
     const struct loss_call *a = arg;
-    int from, to;
-    pool_share(a->n, 1, part, parts, &from, &to);
-    for (int i = from; i < to; i++) {
-        float *row = a->logits + (size_t)i * (size_t)a->V, most = largest(row, a->V);
-        float right = row[a->labels[i]], even = a->smooth / (float)a->V;
-        vec below = {0}, peaks = {0}; /* sums of e^(x - most), apart: below may be tiny */
-        double sum = 0;               /* of the logits, for `smooth` */
-        bool first = right >= most;
-        for (uint32_t v = 0; first && v < a->labels[i]; v++)
-            first = row[v] < most;
-        for (int v = 0; v < a->V; v += VL) {
-            vec x = load_some(row, v, a->V, -INFINITY), e = vexp(x - most);
-            for (int k = a->V - v; k < VL; k++)
-                e[k] = 0;
-            vec lower = (vec)((bits)e & (x < most));
-            below += lower;
-            peaks += e - lower;
-            if (even > 0)
-                sum += (double)lanes_sum(load_some(row, v, a->V, 0));
-            if (a->scale != 0)
-                store_some(row, v, a->V, e);
-        }
-        float others = lanes_sum(below) + (lanes_sum(peaks) - 1);
-        a->found[2 * i] =
-            log1p((double)others) + (double)most - (double)right +
-            (even > 0 ? (double)a->smooth * ((double)right - sum / a->V) : 0);
-        a->found[2 * i + 1] = first;
-        if (a->scale == 0)
-            continue;
-        for (int v = 0; v < a->V; v += VL)
-            store_some(row, v, a->V,
-                       load_some(row, v, a->V, 0) * (a->scale / (1 + others)) -
-                           even * a->scale);
-        row[a->labels[i]] -= (1 - a->smooth) * a->scale;
+    float *row = a->logits + (size_t)i * (size_t)a->V, most = largest(row, a->V);
+    float right = row[a->labels[i]], even = a->smooth / (float)a->V;
+    vec below = {0}, peaks = {0}; /* sums of e^(x - most), apart: below may be tiny */
+    double sum = 0;               /* of the logits, for `smooth` */
+    bool first = right >= most;
+    for (uint32_t v = 0; first && v < a->labels[i]; v++)
+        first = row[v] < most;
+    for (int v = 0; v < a->V; v += VL) {
+        vec x = load_some(row, v, a->V, -INFINITY), e = vexp(x - most);
+        for (int k = a->V - v; k < VL; k++)
+            e[k] = 0;
+        vec lower = (vec)((bits)e & (x < most));
+        below += lower;
+        peaks += e - lower;
+        if (even > 0)
+            sum += (double)lanes_sum(load_some(row, v, a->V, 0));
+        if (a->scale != 0)
+            store_some(row, v, a->V, e);
     }
+    float others = lanes_sum(below) + (lanes_sum(peaks) - 1);
+    a->found[2 * i] = log1p((double)others) + (double)most - (double)right +
+                      (even > 0 ? (double)a->smooth * ((double)right - sum / a->V) : 0);
+    a->found[2 * i + 1] = first;
+    if (a->scale == 0)
+        return;
+    for (int v = 0; v < a->V; v += VL)
+        store_some(row, v, a->V,
+                   load_some(row, v, a->V, 0) * (a->scale / (1 + others)) -
+                       even * a->scale);
+    row[a->labels[i]] -= (1 - a->smooth) * a->scale;
 }
 
 void NAMED(class_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
                        float scale, double *found)
 {
-    pool_run(loss_part, &(struct loss_call){n, V, logits, smooth, scale, labels, found});
+    pool_each(n, row_loss, &(struct loss_call){V, logits, smooth, scale, labels, found});
 }

@@ -56,21 +56,33 @@ static void make_batches(struct run *r, int n)
 
 static void step(struct run *r)
 {
-    size_t n = model_param_count(r->m);
-    float *w = model_weights(r->m), *g = model_grads(r->m);
+    struct update u = {.rule = RULE_SGD,
+                       .w = model_weights(r->m),
+                       .m = r->state[0],
+                       .v = r->state[1],
+                       .g = model_grads(r->m),
+                       .n = (int64_t)model_param_count(r->m),
+                       .lr = 0.01f,
+                       .b1 = 0.9f};
     r->loss =
         train_step(r->m, (struct model_pass){.batch = &r->batches[r->step % BATCHES],
                                              .scale = 1,
                                              .seed = 1,
                                              .step = r->step});
     r->step++;
-    if (strcmp(model_type(r->m)->name, "cnn") == 0)
-        r->k->adadelta(w, g, r->state[0], r->state[1], (int64_t)n, 1.0f, 0.9f, 1e-6f, 0);
-    else if (model_type(r->m)->task == TASK_TOKENS)
-        r->k->adam(w, g, r->state[0], r->state[1], (int64_t)n, 1e-4f, 0.9f, 0.999f, 1e-8f,
-                   0, 1 - 1e-6f, (int64_t)r->step);
-    else
-        r->k->sgd(w, g, r->state[0], (int64_t)n, 0.01f, 0.9f, 0);
+    if (strcmp(model_type(r->m)->name, "cnn") == 0) {
+        u.rule = RULE_ADADELTA;
+        u.lr = 1;
+        u.eps = 1e-6f;
+    } else if (model_type(r->m)->task == TASK_TOKENS) {
+        u.rule = RULE_ADAM;
+        u.lr = 1e-4f;
+        u.b2 = 0.999f;
+        u.eps = 1e-8f;
+        u.keep = 1 - 1e-6f;
+        u.step = (int64_t)r->step;
+    }
+    r->k->update(u);
 }
 
 static int64_t clock_ns(bool threads)

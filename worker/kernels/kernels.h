@@ -132,6 +132,22 @@ struct attention_shape {
     uint64_t key;
 };
 
+/* One optimiser step over n floats, with PyTorch's formulas. The states m and v start at
+ * zero: sgd's momentum (NULL: none), adam's moments, adadelta's means of the squares of
+ * gradients and of steps. */
+enum optim_rule { RULE_SGD, RULE_ADAM, RULE_ADADELTA };
+struct update {
+    enum optim_rule rule;
+    float *w, *m, *v;
+    const float *g;
+    int64_t n;
+    float lr;
+    float decay;       /* the L2 penalty (weight_decay) */
+    float b1, b2, eps; /* b1: sgd's momentum, adadelta's rho */
+    float keep;        /* adam: w is first multiplied by it (AdamW's 1 - lr * decay) */
+    int64_t step;      /* adam: from 1 on */
+};
+
 struct scratches;   /* worker/kernels/scratch.h */
 struct linear_plan; /* made per layer by the engine, in `memory` */
 struct conv_plan;
@@ -254,16 +270,7 @@ struct kernels {
     void (*class_loss)(int n, int V, float *logits, const uint32_t *labels, float smooth,
                        float scale, double *found);
 
-    /* One optimiser step over n floats, with PyTorch's formulas: `decay` is the L2
-     * penalty (weight_decay); the state blocks m, v, sq, acc start at zero; `step`
-     * counts from 1. m may be NULL when momentum is 0. adam: w is first multiplied by
-     * `keep` (AdamW's 1 - lr * weight_decay). */
-    void (*sgd)(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
-                float decay);
-    void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, float lr,
-                 float b1, float b2, float eps, float decay, float keep, int64_t step);
-    void (*adadelta)(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
-                     float rho, float eps, float decay);
+    void (*update)(struct update u);
 };
 
 /* The fastest fp32 engine of this build that runs on this CPU, or the one called

@@ -14,12 +14,10 @@
 
 /* ---- loops along arrays ---- */
 
-struct span { /* a loop over n elements, with its arguments */
+struct span { /* a loop along arrays */
     void (*loop)(struct span s);
-    int64_t n;
-    float *w, *a, *b;
-    const float *g;
-    float lr, b1, b2, eps, decay, scale, keep;
+    struct update u; /* with its arrays, and their length */
+    float scale;
     uint64_t key;
     uint32_t below;
 };
@@ -30,21 +28,21 @@ static void span_part(int part, int parts, void *arg)
 {
     struct span s = *(struct span *)arg;
     int from, to;
-    pool_share((int)((s.n + GRAIN - 1) / GRAIN), 1, part, parts, &from, &to);
+    pool_share((int)((s.u.n + GRAIN - 1) / GRAIN), 1, part, parts, &from, &to);
     int64_t first = (int64_t)from * GRAIN, end = (int64_t)to * GRAIN;
-    s.n = (end < s.n ? end : s.n) - first;
-    s.w += first;
-    s.g = s.g ? s.g + first : NULL;
-    s.a = s.a ? s.a + first : NULL;
-    s.b = s.b ? s.b + first : NULL;
+    s.u.n = (end < s.u.n ? end : s.u.n) - first;
+    s.u.w += first;
+    s.u.g = s.u.g ? s.u.g + first : NULL;
+    s.u.m = s.u.m ? s.u.m + first : NULL;
+    s.u.v = s.u.v ? s.u.v + first : NULL;
     s.key += (uint64_t)first / 4 * RNG_WEYL; /* word i of the rest is word first/4 + i */
-    if (s.n > 0)
+    if (s.u.n > 0)
         s.loop(s);
 }
 
 static void run(struct span s)
 {
-    if (s.n <= GRAIN)
+    if (s.u.n <= GRAIN)
         s.loop(s);
     else
         pool_run(span_part, &s);
@@ -52,32 +50,27 @@ static void run(struct span s)
 
 static void dropout_loop(struct span s)
 {
-    int64_t i = 0;
-    for (; i + 64 <= s.n; i += 64) {
+    float *y = s.u.w;
+    int64_t i = 0, n = s.u.n;
+    for (; i + 64 <= n; i += 64) {
         uint64_t word[16];
         uint16_t lane[64];
         for (int j = 0; j < 16; j++)
             word[j] = rng_word(s.key, (uint64_t)i / 4 + (uint64_t)j);
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-        memcpy(lane, word, sizeof(lane));
-#else
+        memcpy(lane, word, sizeof(lane)); /* the lowest lane first */
         for (int j = 0; j < 64; j++)
-            lane[j] = (uint16_t)(word[j / 4] >> j % 4 * 16);
-#endif
-        for (int j = 0; j < 64; j++)
-            s.w[i + j] = lane[j] < s.below ? 0 : s.w[i + j] * s.scale;
+            y[i + j] = lane[j] < s.below ? 0 : y[i + j] * s.scale;
     }
-    for (; i < s.n; i++) {
+    for (; i < n; i++) {
         uint64_t word = rng_word(s.key, (uint64_t)i / 4);
-        s.w[i] = (word >> i % 4 * 16 & 0xffff) < s.below ? 0 : s.w[i] * s.scale;
+        y[i] = (word >> i % 4 * 16 & 0xffff) < s.below ? 0 : y[i] * s.scale;
     }
 }
 
 static struct span to_drop(float *y, int64_t n, float p, uint64_t key)
 {
     return (struct span){.loop = dropout_loop,
-                         .n = n,
-                         .w = y,
+                         .u = {.w = y, .n = n},
                          .key = key,
                          .below = rng_drop_below(p),
                          .scale = rng_keep_scale(p)};
@@ -95,42 +88,45 @@ static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream
 
 static void sgd_loop(struct span s)
 {
-    float *restrict w = s.w, *restrict m = s.a;
-    const float *restrict g = s.g;
+    const struct update u = s.u;
+    float *restrict w = u.w, *restrict m = u.m;
+    const float *restrict g = u.g;
     if (m == NULL) {
-        for (int64_t i = 0; i < s.n; i++)
-            w[i] -= s.lr * (g[i] + s.decay * w[i]);
+        for (int64_t i = 0; i < u.n; i++)
+            w[i] -= u.lr * (g[i] + u.decay * w[i]);
         return;
     }
-    for (int64_t i = 0; i < s.n; i++) {
-        float d = s.b1 * m[i] + (g[i] + s.decay * w[i]);
+    for (int64_t i = 0; i < u.n; i++) {
+        float d = u.b1 * m[i] + (g[i] + u.decay * w[i]);
         m[i] = d;
-        w[i] -= s.lr * d;
+        w[i] -= u.lr * d;
     }
-}
-
-static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
-                float decay)
-{
-    run((struct span){.loop = sgd_loop,
-                      .n = n,
-                      .w = w,
-                      .g = g,
-                      .a = m,
-                      .lr = lr,
-                      .b1 = momentum,
-                      .decay = decay});
 }
 
 static void adam_loop(struct span s)
 {
-    float *restrict w = s.w, *restrict m = s.a, *restrict v = s.b;
-    const float *restrict g = s.g;
-    for (int64_t i = 0; i < s.n; i++) {
-        float d = g[i] + s.decay * w[i];
-        m[i] = s.b1 * m[i] + (1 - s.b1) * d;
-        v[i] = s.b2 * v[i] + (1 - s.b2) * d * d;
-        w[i] = w[i] * s.keep - s.lr * m[i] / (sqrtf(v[i]) * s.scale + s.eps);
+    const struct update u = s.u;
+    float *restrict w = u.w, *restrict m = u.m, *restrict v = u.v, scale = s.scale;
+    const float *restrict g = u.g;
+    for (int64_t i = 0; i < u.n; i++) {
+        float d = g[i] + u.decay * w[i];
+        m[i] = u.b1 * m[i] + (1 - u.b1) * d;
+        v[i] = u.b2 * v[i] + (1 - u.b2) * d * d;
+        w[i] = w[i] * u.keep - u.lr * m[i] / (sqrtf(v[i]) * scale + u.eps);
+    }
+}
+
+static void adadelta_loop(struct span s)
+{
+    const struct update u = s.u;
+    float *restrict w = u.w, *restrict m = u.m, *restrict v = u.v;
+    const float *restrict g = u.g;
+    for (int64_t i = 0; i < u.n; i++) {
+        float d = g[i] + u.decay * w[i];
+        m[i] = u.b1 * m[i] + (1 - u.b1) * d * d;
+        float delta = sqrtf(v[i] + u.eps) / sqrtf(m[i] + u.eps) * d;
+        v[i] = u.b1 * v[i] + (1 - u.b1) * delta * delta;
+        w[i] -= u.lr * delta;
     }
 }
 
@@ -144,76 +140,41 @@ static double power(double b, int64_t n)
     return all;
 }
 
-static void adam(float *w, const float *g, float *m, float *v, int64_t n, float lr,
-                 float b1, float b2, float eps, float decay, float keep, int64_t step)
+static void update(struct update u)
 {
-    double unbias1 = 1 - power((double)b1, step);
-    double unbias2 = 1 - power((double)b2, step);
-    run((struct span){.loop = adam_loop,
-                      .n = n,
-                      .w = w,
-                      .g = g,
-                      .a = m,
-                      .b = v,
-                      .b1 = b1,
-                      .b2 = b2,
-                      .eps = eps,
-                      .decay = decay,
-                      .keep = keep,
-                      .lr = (float)((double)lr / unbias1),
-                      .scale = (float)(1 / sqrt(unbias2))});
-}
-
-static void adadelta_loop(struct span s)
-{
-    float *restrict w = s.w, *restrict sq = s.a, *restrict acc = s.b;
-    const float *restrict g = s.g;
-    for (int64_t i = 0; i < s.n; i++) {
-        float d = g[i] + s.decay * w[i];
-        sq[i] = s.b1 * sq[i] + (1 - s.b1) * d * d;
-        float delta = sqrtf(acc[i] + s.eps) / sqrtf(sq[i] + s.eps) * d;
-        acc[i] = s.b1 * acc[i] + (1 - s.b1) * delta * delta;
-        w[i] -= s.lr * delta;
+    static void (*const loops[])(struct span s) = {
+        [RULE_SGD] = sgd_loop, [RULE_ADAM] = adam_loop, [RULE_ADADELTA] = adadelta_loop};
+    float scale = 1;
+    if (u.rule == RULE_ADAM) { /* the moments' biases */
+        u.lr = (float)((double)u.lr / (1 - power((double)u.b1, u.step)));
+        scale = (float)(1 / sqrt(1 - power((double)u.b2, u.step)));
     }
-}
-
-static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
-                     float rho, float eps, float decay)
-{
-    run((struct span){.loop = adadelta_loop,
-                      .n = n,
-                      .w = w,
-                      .g = g,
-                      .a = sq,
-                      .b = acc,
-                      .lr = lr,
-                      .b1 = rho,
-                      .eps = eps,
-                      .decay = decay});
+    run((struct span){.loop = loops[u.rule], .u = u, .scale = scale});
 }
 
 static void add_loop(struct span s)
 {
-    float *restrict w = s.w;
-    const float *restrict g = s.g;
-    for (int64_t i = 0; i < s.n; i++)
+    float *restrict w = s.u.w;
+    const float *restrict g = s.u.g;
+    for (int64_t i = 0; i < s.u.n; i++)
         w[i] += g[i];
 }
 
 static void add(float *to, const float *from, int64_t n)
 {
-    run((struct span){.loop = add_loop, .n = n, .w = to, .g = from});
+    run((struct span){.loop = add_loop, .u = {.w = to, .g = from, .n = n}});
 }
 
 static void scale_loop(struct span s)
 {
-    for (int64_t i = 0; i < s.n; i++)
-        s.w[i] *= s.scale;
+    float *w = s.u.w, by = s.scale;
+    for (int64_t i = 0; i < s.u.n; i++)
+        w[i] *= by;
 }
 
 static void scale(float *v, int64_t n, float by)
 {
-    run((struct span){.loop = scale_loop, .n = n, .w = v, .scale = by});
+    run((struct span){.loop = scale_loop, .u = {.w = v, .n = n}, .scale = by});
 }
 
 static double sum_squares(const float *v, int64_t n)
@@ -264,9 +225,7 @@ const struct kernels NAMED(kernels) = {.name = TEXT(ENGINE),
                                        .add = add,
                                        .scale = scale,
                                        .sum_squares = sum_squares,
-                                       .sgd = sgd,
-                                       .adam = adam,
-                                       .adadelta = adadelta,
+                                       .update = update,
                                        LAYER_KERNELS(KERNEL_ROW, TABLE)
                                            PRODUCT_KERNELS(KERNEL_ROW, TABLE)
                                                SEQUENCE_KERNELS(KERNEL_ROW, ENGINE)};

@@ -61,7 +61,7 @@ void optim_finish(struct optim *o)
     *o = (struct optim){0};
 }
 
-/* e += nearer (w - e), by sgd(): with w as the gradient, a decay of -1, and the rate
+/* e += nearer (w - e): sgd with w as the gradient, a decay of -1, and the rate
  * -nearer. */
 static void average(struct optim *o, size_t at, size_t n, const float *w)
 {
@@ -69,7 +69,12 @@ static void average(struct optim *o, size_t at, size_t n, const float *w)
     if (o->counts.steps == 1)
         memcpy(e, w, n * sizeof *e);
     else
-        o->kernels->sgd(e, w, NULL, (int64_t)n, -optim_nearer(o), 0, -1);
+        o->kernels->update((struct update){.rule = RULE_SGD,
+                                           .w = e,
+                                           .g = w,
+                                           .n = (int64_t)n,
+                                           .lr = -optim_nearer(o),
+                                           .decay = -1});
 }
 
 /* Weights that all decay, or none. */
@@ -77,22 +82,20 @@ static void update(struct optim *o, bool decays, size_t at, size_t n, float *w,
                    const float *g, float lr)
 {
     const struct optim_type *t = o->type;
-    const struct kernels *k = o->kernels;
-    float penalty = decays ? optim_penalty(o) : 0, shrink = decays ? optim_shrink(o) : 0;
-    float *m = o->states[0] ? o->states[0] + at : NULL;
-    float *v = o->states[1] ? o->states[1] + at : NULL;
-    switch (t->rule) {
-    case RULE_SGD:
-        k->sgd(w, g, m, (int64_t)n, lr, o->settings.momentum, penalty);
-        break;
-    case RULE_ADAM:
-        k->adam(w, g, m, v, (int64_t)n, lr, t->b1, optim_beta2(o), t->eps, penalty,
-                1 - lr * shrink, (int64_t)o->counts.steps);
-        break;
-    case RULE_ADADELTA:
-        k->adadelta(w, g, m, v, (int64_t)n, lr, t->b1, t->eps, penalty);
-        break;
-    }
+    o->kernels->update(
+        (struct update){.rule = t->rule,
+                        .w = w,
+                        .m = o->states[0] ? o->states[0] + at : NULL,
+                        .v = o->states[1] ? o->states[1] + at : NULL,
+                        .g = g,
+                        .n = (int64_t)n,
+                        .lr = lr,
+                        .decay = decays ? optim_penalty(o) : 0,
+                        .b1 = t->rule == RULE_SGD ? o->settings.momentum : t->b1,
+                        .b2 = optim_beta2(o),
+                        .eps = t->eps,
+                        .keep = decays ? 1 - lr * optim_shrink(o) : 1,
+                        .step = (int64_t)o->counts.steps});
 }
 
 /* The number of borders up to `at`. */

@@ -32,9 +32,6 @@ struct optim_settings {
     float average;  /* what the average keeps of itself in a step; 0: there is none */
 };
 
-/* The formulas that engines implement. */
-enum optim_rule { RULE_SGD, RULE_ADAM, RULE_ADADELTA };
-
 struct optim_type {
     const char *name;
     enum optim_rule rule;

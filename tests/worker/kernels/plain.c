@@ -269,41 +269,44 @@ static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream
     }
 }
 
-static void sgd(float *w, const float *g, float *m, int64_t n, float lr, float momentum,
-                float decay)
+static void sgd(struct update u)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float d = g[i] + decay * w[i];
-        if (m != NULL)
-            d = m[i] = momentum * m[i] + d;
-        w[i] -= lr * d;
+    for (int64_t i = 0; i < u.n; i++) {
+        float d = u.g[i] + u.decay * u.w[i];
+        if (u.m != NULL)
+            d = u.m[i] = u.b1 * u.m[i] + d;
+        u.w[i] -= u.lr * d;
     }
 }
 
-static void adam(float *w, const float *g, float *m, float *v, int64_t n, float lr,
-                 float b1, float b2, float eps, float decay, float keep, int64_t step)
+static void adam(struct update u)
 {
-    double unbias1 = 1 - pow((double)b1, (double)step);
-    double unbias2 = 1 - pow((double)b2, (double)step);
-    for (int64_t i = 0; i < n; i++) {
-        float d = g[i] + decay * w[i];
-        m[i] = b1 * m[i] + (1 - b1) * d;
-        v[i] = b2 * v[i] + (1 - b2) * d * d;
-        double root = sqrt((double)v[i] / unbias2) + (double)eps;
-        w[i] = w[i] * keep - (float)((double)lr / unbias1 * (double)m[i] / root);
+    double unbias1 = 1 - pow((double)u.b1, (double)u.step);
+    double unbias2 = 1 - pow((double)u.b2, (double)u.step);
+    for (int64_t i = 0; i < u.n; i++) {
+        float d = u.g[i] + u.decay * u.w[i];
+        u.m[i] = u.b1 * u.m[i] + (1 - u.b1) * d;
+        u.v[i] = u.b2 * u.v[i] + (1 - u.b2) * d * d;
+        double root = sqrt((double)u.v[i] / unbias2) + (double)u.eps;
+        u.w[i] =
+            u.w[i] * u.keep - (float)((double)u.lr / unbias1 * (double)u.m[i] / root);
     }
 }
 
-static void adadelta(float *w, const float *g, float *sq, float *acc, int64_t n, float lr,
-                     float rho, float eps, float decay)
+static void adadelta(struct update u)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float d = g[i] + decay * w[i];
-        sq[i] = rho * sq[i] + (1 - rho) * d * d;
-        float delta = sqrtf(acc[i] + eps) / sqrtf(sq[i] + eps) * d;
-        acc[i] = rho * acc[i] + (1 - rho) * delta * delta;
-        w[i] -= lr * delta;
+    for (int64_t i = 0; i < u.n; i++) {
+        float d = u.g[i] + u.decay * u.w[i];
+        u.m[i] = u.b1 * u.m[i] + (1 - u.b1) * d * d;
+        float delta = sqrtf(u.v[i] + u.eps) / sqrtf(u.m[i] + u.eps) * d;
+        u.v[i] = u.b1 * u.v[i] + (1 - u.b1) * delta * delta;
+        u.w[i] -= u.lr * delta;
     }
+}
+
+static void update(struct update u)
+{
+    (u.rule == RULE_SGD ? sgd : u.rule == RULE_ADAM ? adam : adadelta)(u);
 }
 
 NORM_KERNELS(DECLARE_KERNEL, plain)
@@ -312,8 +315,6 @@ const struct kernels kernels_plain = {.name = "plain",
                                       .precision = PRECISION_FP32,
                                       .arithmetic = "fp32, sums in double",
                                       .dropout = dropout,
-                                      .sgd = sgd,
-                                      .adam = adam,
-                                      .adadelta = adadelta,
+                                      .update = update,
                                       WEIGHT_KERNELS(STATIC_ROW, )
                                           NORM_KERNELS(KERNEL_ROW, plain)};

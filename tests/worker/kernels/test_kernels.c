@@ -388,12 +388,21 @@ LOOP_TEST(optimisers_step_as_pytorchs_do, ARRAY_LEN(optimisers) * MAX_ENGINES)
     float w[3] = {1, -2, 0.5f}, a[3] = {0}, b[3] = {0}, decay = which % 2 ? 0.1f : 0;
     for (int step = 1; step <= 3; step++) {
         float g[3] = {0.1f * (float)step, -1.0f * (float)step, 3.0f * (float)step};
-        if (which < 2)
-            k->sgd(w, g, which ? a : NULL, 3, 0.1f, which ? 0.9f : 0, decay);
-        else if (which < 4)
-            k->adam(w, g, a, b, 3, 0.01f, 0.9f, 0.999f, 1e-8f, decay, 1, step);
-        else
-            k->adadelta(w, g, a, b, 3, 1.0f, 0.9f, 1e-6f, decay);
+        k->update((struct update){.rule = which / 2,
+                                  .w = w,
+                                  .m = which > 0 ? a : NULL,
+                                  .v = b,
+                                  .g = g,
+                                  .n = 3,
+                                  .lr = which < 2   ? 0.1f
+                                        : which < 4 ? 0.01f
+                                                    : 1,
+                                  .decay = decay,
+                                  .b1 = 0.9f,
+                                  .b2 = 0.999f,
+                                  .eps = which < 4 ? 1e-8f : 1e-6f,
+                                  .keep = 1,
+                                  .step = step});
         for (int i = 0; i < 3; i++)
             ck_assert_msg(fabs((double)w[i] - optimisers[which].want[step - 1][i]) < 2e-6,
                           "%s, step %d: %.9g, want %.9g", optimisers[which].name, step,
@@ -417,13 +426,21 @@ LOOP_TEST(optimisers_agree_on_long_blocks, MAX_ENGINES)
             for (int step = 1; step <= 3; step++) {
                 float *g = numbers(N, (uint64_t)step);
                 const struct kernels *it = e ? k : &kernels_plain;
-                if (which == 0)
-                    it->sgd(w[e], g, a[e], N, 0.1f, 0.9f, 0.01f);
-                else if (which == 1)
-                    it->adam(w[e], g, a[e], b[e], N, 0.01f, 0.9f, 0.999f, 1e-8f, 0.01f,
-                             0.99f, step);
-                else
-                    it->adadelta(w[e], g, a[e], b[e], N, 1, 0.9f, 1e-6f, 0.01f);
+                it->update((struct update){.rule = which,
+                                           .w = w[e],
+                                           .m = a[e],
+                                           .v = b[e],
+                                           .g = g,
+                                           .n = N,
+                                           .lr = which == RULE_SGD    ? 0.1f
+                                                 : which == RULE_ADAM ? 0.01f
+                                                                      : 1,
+                                           .decay = 0.01f,
+                                           .b1 = 0.9f,
+                                           .b2 = 0.999f,
+                                           .eps = which == RULE_ADAM ? 1e-8f : 1e-6f,
+                                           .keep = 0.99f,
+                                           .step = step});
                 free(g);
             }
         }

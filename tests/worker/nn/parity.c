@@ -28,16 +28,26 @@ static void put(const float *v, size_t n)
 static void optimise(const struct kernels *k, const char *name, struct model *m,
                      float *state[2], int step)
 {
-    float *w = model_weights(m), *g = model_grads(m);
-    int64_t n = (int64_t)model_param_count(m);
-    if (strcmp(name, "sgd") == 0)
-        k->sgd(w, g, state[0], n, 0.05f, 0.9f, 1e-3f);
-    else if (strcmp(name, "slow sgd") == 0)
-        k->sgd(w, g, state[0], n, 1e-3f, 0.9f, 1e-3f);
-    else if (strcmp(name, "adam") == 0)
-        k->adam(w, g, state[0], state[1], n, 1e-3f, 0.9f, 0.999f, 1e-8f, 1e-3f, 1, step);
-    else
-        k->adadelta(w, g, state[0], state[1], n, 1, 0.9f, 1e-6f, 1e-3f);
+    struct update u = {.w = model_weights(m),
+                       .m = state[0],
+                       .v = state[1],
+                       .g = model_grads(m),
+                       .n = (int64_t)model_param_count(m),
+                       .lr = strcmp(name, "sgd") == 0 ? 0.05f : 1e-3f,
+                       .decay = 1e-3f,
+                       .b1 = 0.9f,
+                       .b2 = 0.999f,
+                       .eps = 1e-8f,
+                       .keep = 1,
+                       .step = step};
+    if (strcmp(name, "adam") == 0) {
+        u.rule = RULE_ADAM;
+    } else if (!strstr(name, "sgd")) {
+        u.rule = RULE_ADADELTA;
+        u.lr = 1;
+        u.eps = 1e-6f;
+    }
+    k->update(u);
 }
 
 static void print_params(const struct model *m)

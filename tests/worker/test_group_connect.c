@@ -4,7 +4,9 @@
 #include "tests/worker/team.h"
 
 #include "common/duration.h"
+#include "worker/group/group.h"
 
+#include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <signal.h>
@@ -102,6 +104,36 @@ static void check_crossing(struct ddp_group *g, const void *arg)
 TEST(connections_that_cross_are_both_kept)
 {
     assert_team(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
+}
+
+/* A rank on a slow path is asked whether it lives, and a signal comes. */
+static bool interrupts;
+
+int __real_poll(struct pollfd *fds, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int ms)
+{
+    if (!interrupts)
+        return __real_poll(fds, n, ms);
+    interrupts = false;
+    errno = EINTR;
+    return -1;
+}
+
+static void check_signal(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    interrupts = true;
+    team_assert(g, tcp_answers(g->tcp, 1 - ddp_group_rank(g)) == TCP_ANSWERS,
+                "a signal is a refusal");
+    team_assert(g, !interrupts, "no poll()");
+    team_ok(g, ddp_barrier(g, &err));
+}
+
+TEST(a_signal_is_no_refusal)
+{
+    assert_team(&(struct team){.size = 2, .layout = "ab"}, check_signal, NULL);
 }
 
 /* A rank calls it when it has mapped the shared memory, before it says so. */

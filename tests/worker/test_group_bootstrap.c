@@ -163,7 +163,7 @@ TEST(a_visit_after_the_deadline_ends)
 static void *join_as_rank_1_of_3(void *arg)
 {
     struct bootstrap m = *(struct bootstrap *)arg;
-    struct card card = {.port = 1}, cards[3];
+    struct card card = {.host_name = "here"}, cards[3];
     struct ddp_err err = {""};
     m.rank = 1;
     m.size = 3;
@@ -186,8 +186,45 @@ TEST(ranks_of_two_sizes_both_end)
     pthread_join(thread, &said);
     ck_assert_str_eq(err.text, "rank 1 speaks of 3 ranks, rank 0 of 2");
     ck_assert_ptr_nonnull(said);
-    ck_assert_str_eq(said, "rank 0 at tcp://x has given up");
+    ck_assert_str_eq(said, err.text);
     free(said);
+}
+
+/* Rank 1 of 3 has a deadline after `theirs_ms`, and rank 0 one after `mine_ms`; rank 2
+ * never comes. */
+static void *miss_rank_2(int64_t theirs_ms, int64_t mine_ms, struct ddp_err *err)
+{
+    struct card card = {.port = 1}, cards[3];
+    struct bootstrap m = {.place = "x", .addr = "127.0.0.1", .name = "g", .size = 3}, one;
+    pthread_t thread;
+    void *said;
+    int fd = sock_listen(m.addr, 0, &m.port, err);
+    ck_assert_msg(fd >= 0, "%s", err->text);
+    one = m;
+    m.deadline_ms = now_ms() + mine_ms;
+    one.deadline_ms = now_ms() + theirs_ms;
+    pthread_create(&thread, NULL, join_as_rank_1_of_3, &one);
+    ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &card, cards, err), -1);
+    close(fd);
+    pthread_join(thread, &said);
+    ck_assert_ptr_nonnull(said);
+    return said;
+}
+
+TEST(who_has_not_come_is_named_to_all)
+{
+    struct ddp_err err = {""};
+    char *said = miss_rank_2(60000, 500, &err);
+    ck_assert_str_eq(err.text, "1 of 3 ranks have not come to tcp://x in time: 2");
+    ck_assert_str_eq(said, err.text);
+    free(said);
+}
+
+TEST(who_goes_while_others_are_missing_is_named_at_once)
+{
+    struct ddp_err err = {""};
+    free(miss_rank_2(500, 60000, &err));
+    ck_assert_str_eq(err.text, "rank 1 on here has gone or given up at tcp://x");
 }
 
 /* Closes each connection, and counts them. */

@@ -1,7 +1,7 @@
 /* worker/group/bootstrap_tcp.c - tcp://host:port: rank 0 collects all cards
  *
  * Each other rank connects and introduces itself. Rank 0 checks rank and size, and when
- * all have connected sends every rank all cards; or one byte, when it has given up.
+ * all have connected sends every rank all cards; or, when it has given up, '-' and why.
  *
  * A connection that sends something else, or nothing for a while, is closed without
  * effect on the others.
@@ -23,9 +23,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char magic[8] = "ddpmeet2";
+static const char magic[8] = "ddpmeet3";
 
-enum { NAME_BYTES = 200, SAY_MS = 5000, RETRY_MS = 10, RETRY_MOST_MS = 500 };
+enum {
+    NAME_BYTES = 200,
+    SAY_MS = 5000,
+    RETRY_MS = 10,
+    RETRY_MOST_MS = 500,
+    LOOK_MS = 100,
+    WHY_MS = 1000 /* for rank 0 to say who is missing: its deadline may be later */
+};
 
 struct intro {
     char magic[8];
@@ -93,18 +100,38 @@ static int give_all(const struct host *h, struct ddp_err *err)
 }
 
 /* Tell a rank that has connected, so that it need not wait for its deadline. */
-static void give_up(int fd)
+static void give_up(int fd, const char *why)
 {
+    char text[sizeof(struct ddp_err)];
+    int n = snprintf(text, sizeof text, "-%.*s", (int)sizeof text - 2, why);
     if (fd >= 0)
-        (void)!send(fd, "-", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)!send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Wait until a rank connects, the deadline passes, or one that has connected ends. */
+static int await_rank(const struct host *h, int listener, struct ddp_err *err)
+{
+    const struct bootstrap *m = h->m;
+    char byte;
+    for (;;) {
+        int64_t look = now_ms() + LOOK_MS;
+        if (now_ms() >= m->deadline_ms) /* strangers may keep connecting */
+            return late(m, h->fds, err);
+        if (sock_await(listener, POLLIN, look < m->deadline_ms ? look : m->deadline_ms) ==
+            0)
+            return 0;
+        for (int r = 1; r < m->size; r++) {
+            if (h->fds[r] >= 0 && recv(h->fds[r], &byte, 1, MSG_DONTWAIT) == 0)
+                return err_set(err, "rank %d on %.60s has gone or given up at tcp://%s",
+                               r, h->cards[r].host_name, m->place);
+        }
+    }
 }
 
 static int host_all(struct host *h, int listener, struct ddp_err *err)
 {
     while (h->missing > 0) {
-        if (now_ms() >= h->m->deadline_ms || /* strangers may keep connecting */
-            sock_await(listener, POLLIN, h->m->deadline_ms) < 0)
-            return late(h->m, h->fds, err);
+        TRY(await_rank(h, listener, err));
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE))
             return err_errno(
@@ -116,7 +143,7 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
             continue;
         int rc = welcome(h, fd, err);
         if (rc < 0)
-            give_up(fd);
+            give_up(fd, err->text);
         if (rc != 0)
             close(fd);
         if (rc < 0)
@@ -128,15 +155,17 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
 int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct card *card,
                         struct card *cards, struct ddp_err *err)
 {
+    struct ddp_err unwanted;
     OWNED int *fds = xcalloc((size_t)m->size, sizeof *fds);
     struct host h = {m, cards, fds, m->size - 1};
     for (int r = 0; r < m->size; r++)
         fds[r] = -1;
     cards[0] = *card;
+    err = err ? err : &unwanted;
     int rc = host_all(&h, listener, err);
     for (int r = 0; r < m->size; r++) {
         if (rc < 0)
-            give_up(fds[r]);
+            give_up(fds[r], err->text);
         close_fd(&fds[r]);
     }
     return rc;
@@ -154,14 +183,16 @@ static int visit_once(const struct bootstrap *m, const struct card *card,
     struct intro in = {.rank = m->rank, .size = m->size, .card = *card};
     memcpy(in.magic, magic, sizeof in.magic);
     snprintf(in.name, sizeof in.name, "%s", m->name);
-    cards->magic[0] = '\0';
+    size_t bytes = (size_t)m->size * sizeof *cards;
+    char *text = memset(cards, 0, bytes); /* or why rank 0 has given up */
     if (sock_write_all(fd, &in, sizeof in, m->deadline_ms) == 0 &&
-        sock_read_all(fd, cards, (size_t)m->size * sizeof *cards, m->deadline_ms) == 0)
+        sock_read_all(fd, cards, bytes, m->deadline_ms + WHY_MS) == 0)
         return 0;
-    if (now_ms() >= m->deadline_ms)
-        return err_set(err, "not all ranks have joined at tcp://%s in time", m->place);
-    return cards->magic[0] ? err_set(err, "rank 0 at tcp://%s has given up", m->place)
-                           : 1;
+    if (text[0] == '-')
+        return err_set(err, "%.*s", (int)bytes - 1, text + 1);
+    return now_ms() < m->deadline_ms
+               ? 1
+               : err_set(err, "not all ranks have joined at tcp://%s in time", m->place);
 }
 
 static int visit(const struct bootstrap *m, const struct card *card, struct card *cards,

@@ -35,7 +35,7 @@ struct hello {
     int32_t local;
 };
 
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096, LOOK_MS = 100 };
+enum { HUGE_PAGE = 2 << 20, PAGE = 4096, LOOK_MS = 100, WHY_MS = 1000 };
 
 /* This process belongs to a group with more ranks on this host than CPUs. */
 static _Atomic bool shares_cpu;
@@ -193,8 +193,7 @@ static int await_connection(const struct shm *s, const struct listeners *listene
 }
 
 /* Accept a connection: same user, right token, a rank that has not connected yet. */
-static int admit(const struct shm *s, int conn, const struct listeners *listeners,
-                 const int *conns, int64_t deadline_ms)
+static int admit(const struct shm *s, int conn, const int *conns, int64_t deadline_ms)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;
@@ -211,21 +210,48 @@ static int admit(const struct shm *s, int conn, const struct listeners *listener
     return h.local;
 }
 
+/* The next connection, which gets the memory if it is one of ours. */
+static int take_next(const struct shm *s, const struct listeners *listeners, int *conns,
+                     int64_t deadline_ms, struct ddp_err *err)
+{
+    int conn = accept4(listeners->unix_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (conn < 0)
+        return err_errno(err, "cannot let the ranks of this host share memory");
+    int local = admit(s, conn, conns, deadline_ms);
+    if (local > 0 && sock_send_fds(conn, &s->fd, 1) == 0)
+        conns[local] = conn;
+    else
+        close(conn);
+    return 0;
+}
+
+/* Has every rank connected, but for those that have gone? */
+static bool all_came(const struct shm *s, const int *conns)
+{
+    int i = 1;
+    while (i < s->n && (conns[i] >= 0 || !listener_is_open(s, i)))
+        i++;
+    return i == s->n;
+}
+
+/* The leader has given up: ranks that come a moment later are told why, too. */
+static void take_late(const struct shm *s, const struct listeners *listeners, int *conns)
+{
+    int64_t until = now_ms() + WHY_MS;
+    while (!all_came(s, conns) && now_ms() < until &&
+           sock_await(listeners->unix_fd, POLLIN, until) == 0 &&
+           take_next(s, listeners, conns, until, NULL) == 0)
+        ;
+}
+
 static int gather_conns(struct shm *s, const struct listeners *listeners, int *conns,
                         int64_t deadline_ms, struct ddp_err *err)
 {
-    for (int missing = s->n - 1; missing > 0;) {
-        TRY(await_connection(s, listeners, conns, deadline_ms, err));
-        int conn = accept4(listeners->unix_fd, NULL, NULL, SOCK_CLOEXEC);
-        if (conn < 0)
-            return err_errno(err, "cannot let the ranks of this host share memory");
-        int local = admit(s, conn, listeners, conns, deadline_ms);
-        if (local < 0 || sock_send_fds(conn, &s->fd, 1) < 0) {
-            close(conn);
-            continue;
+    for (int i = 1; i < s->n; i++) {
+        while (conns[i] < 0) {
+            TRY(await_connection(s, listeners, conns, deadline_ms, err));
+            TRY(take_next(s, listeners, conns, deadline_ms, err));
         }
-        conns[local] = conn;
-        missing--;
     }
     for (int i = 1; i < s->n; i++) {
         char done;
@@ -253,6 +279,8 @@ static int lead(struct shm *s, const struct listeners *listeners, size_t arena_b
     for (int i = 0; i < s->n; i++)
         conns[i] = -1;
     int rc = gather_conns(s, listeners, conns, deadline_ms, err);
+    if (rc < 0)
+        take_late(s, listeners, conns);
     for (int i = 1; i < s->n; i++) {
         const char *say = rc == 0 ? go : err->text;
         if (conns[i] < 0)
@@ -303,6 +331,8 @@ static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
     if (sock_await(conn, POLLIN, deadline_ms) < 0)
         return err_set(err, "a rank of this host has not come to share memory in time");
     ssize_t n = recv(conn, answer, sizeof answer - 1, 0);
+    if (n < 0) /* a leader that has not read all resets it; what it said is there */
+        n = recv(conn, answer, sizeof answer - 1, 0);
     if (n <= 0)
         return blame(s, 0, "has given up or ended while joining", err);
     answer[n] = '\0';

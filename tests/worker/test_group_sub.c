@@ -168,6 +168,34 @@ LOOP_TEST(a_death_breaks_the_groups_it_is_in, ARRAY_LEN(teams))
     assert_team(&t, death_case, NULL);
 }
 
+/* Rank 3 enters a call of the whole and dies; rank 2, which has seen it in another group,
+ * calls something else: the others hear of the death, and not of two calls. */
+static void other_call_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group *half;
+    int rank = ddp_group_rank(g), x = 1;
+    team_ok(g, ddp_group_split(g, rank / 2, 0, &half, &err));
+    team_ok(g, ddp_barrier(g, &err));
+    struct ddp_request *r =
+        rank == 2 ? NULL : ddp_iall_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err);
+    if (rank == 3)
+        raise(SIGKILL);
+    if (rank == 2)
+        team_assert(g, ddp_barrier(half, &err) == -1, "a barrier without rank 3");
+    team_assert(g, (r ? ddp_wait(r, &err) : ddp_barrier(g, &err)) == -1, "no failure");
+    team_assert(g, strstr(err.text, "has gone") && !strstr(err.text, "disagree"), "%s",
+                err.text);
+    ddp_group_destroy(half);
+}
+
+LOOP_TEST(a_death_is_the_cause_of_another_call, 4)
+{
+    static const char *const layouts[] = {NULL, "aabb", "abab", "abcd"};
+    assert_team(&(struct team){.size = 4, .layout = layouts[_i], .expect_dead = 4},
+                other_call_case, NULL);
+}
+
 /* A rank that gives up for a death that it has seen in another group has left this one
  * without an error: those who miss it name the death. */
 static void give_up_case(struct ddp_group *g, const void *arg)

@@ -66,11 +66,50 @@ static void end_first(struct ddp_group *g)
     r->ended = true;
 }
 
+/* ---- failures ---- */
+
+static int gone(struct ddp_group *g, int rank, bool left, struct ddp_err *err)
+{
+    layout_blame(&g->layout, rank,
+                 left ? "has left the group" : "has gone (its process ended)", err);
+    return group_rank_lost(g, rank, err);
+}
+
+static int dead_of_host(const struct ddp_group *g)
+{
+    for (int i = 0; g->shm && i < g->shm->n; i++) {
+        bool left = false;
+        if (i != g->shm->me && shm_is_gone(g->shm, i, &left) && !left)
+            return g->shm->ranks[i];
+    }
+    return -1;
+}
+
+/* The ranks do not do the same. One that has seen a failure, perhaps in another group of
+ * the family, may call something else because of it: the failure is reported rather than
+ * the mismatch. */
+static int disagree(struct ddp_group *g, struct ddp_err *err)
+{
+    int first = dead_of_host(g);
+    if (first >= 0)
+        return gone(g, first, false, err);
+    for (const struct ddp_group *o = g->family; o != g; o = o->family) {
+        if (o->broken) {
+            *err = o->why;
+            return group_break(g, -1, err);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        TRY(group_adopt_failure_soon(g, err));
+    }
+    return group_break(g, -1, err);
+}
+
 static int failed(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
     if (culprit >= 0)
         return group_rank_lost(g, culprit, err);
-    return watch_blind(g) ? group_failed(g, err) : group_break(g, -1, err);
+    return watch_blind(g) ? group_failed(g, err) : disagree(g, err);
 }
 
 int group_progress(struct ddp_group *g, struct ddp_err *err)
@@ -92,7 +131,7 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
         end_first(g);
     }
     if (g->mailboxes && p2p_progress(g, &culprit, err) < 0)
-        return culprit < 0 ? group_break(g, -1, err) : group_rank_lost(g, culprit, err);
+        return culprit < 0 ? disagree(g, err) : group_rank_lost(g, culprit, err);
     if (g->backend->progress && g->backend->progress(g, &culprit, err) < 0)
         return group_failed(g, err);
     return 0;
@@ -148,23 +187,6 @@ static void sleep_some(struct ddp_group *g, int most_ms)
 }
 
 /* ---- what can go wrong ---- */
-
-static int gone(struct ddp_group *g, int rank, bool left, struct ddp_err *err)
-{
-    layout_blame(&g->layout, rank,
-                 left ? "has left the group" : "has gone (its process ended)", err);
-    return group_rank_lost(g, rank, err);
-}
-
-static int dead_of_host(const struct ddp_group *g)
-{
-    for (int i = 0; g->shm && i < g->shm->n; i++) {
-        bool left = false;
-        if (i != g->shm->me && shm_is_gone(g->shm, i, &left) && !left)
-            return g->shm->ranks[i];
-    }
-    return -1;
-}
 
 static int look_around_host(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
@@ -245,19 +267,6 @@ static void report_calls(struct ddp_group *g)
     for (uint64_t i = 0; i < RECENT_CALLS && i < number; i++)
         mine.call[i] = g->calls[(number - i) % CALLS];
     tcp_send_calls(g->tcp, &mine);
-}
-
-/* A rank that has seen a failure may call something else because of it: the failure is
- * reported rather than the mismatch. */
-static int disagree(struct ddp_group *g, struct ddp_err *err)
-{
-    int first = dead_of_host(g);
-    if (first >= 0)
-        return gone(g, first, false, err);
-    for (int i = 0; i < 2; i++) {
-        TRY(group_adopt_failure_soon(g, err));
-    }
-    return group_break(g, -1, err);
 }
 
 /* Has a failure been reported, or a call that differs from ours? During a wait (`ended`)

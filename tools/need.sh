@@ -19,7 +19,7 @@ horovod_packages=("${torch_packages[@]}" libtorch-dev pybind11-dev python3-dev c
     python3-setuptools python3-wheel python3-psutil python3-yaml python3-cloudpickle
     python3-packaging python3-cffi)
 container_packages=(podman crun runc busybox-static)
-clang_packages=(clang libclang-rt-14-dev)
+clang_packages=(clang libclang-rt-dev)
 shellcheck_packages=(shellcheck)
 valgrind_packages=(valgrind)
 chromium_packages=(chromium)

@@ -20,7 +20,7 @@ trap 'rm -rf "$probe"' EXIT
 echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { return !d && n; }' \
     >"$probe/probe.c"
 clang -fsanitize=fuzzer "$probe/probe.c" -o "$probe/probe" 2>/dev/null ||
-    skip "clang has no libFuzzer; needs package libclang-rt-14-dev"
+    skip "clang has no libFuzzer; needs package libclang-rt-dev"
 
 # from scratch when the project's own options have changed
 [ -d "$build" ] && meson setup --reconfigure "$build" >/dev/null 2>&1 || rm -rf "$build"

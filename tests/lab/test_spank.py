@@ -129,7 +129,7 @@ class Spank(test_sched.JobTest):
         order = os.path.join(self.folder.name, "order")
         with open(order, "w", encoding="utf-8") as f:
             f.write("node003\nnode001\nnode002\n")
-        said = self.srun(f"SLURM_HOSTFILE={order} srun --ddp -p dgx -N3 -n3 -m arbitrary "
+        said = self.srun(f"SLURM_HOSTFILE={order} srun --ddp -p dgx -n3 -m arbitrary "
                          f"sh -c '{SHOW}'")
         self.assertEqual(len(re.findall(r"/3 .* at node003:\d+ ", said)), 3, said)
         done = os.path.join(self.folder.name, "done")

@@ -24,7 +24,8 @@ class OnTerminal:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
                 termios.tcsetwinsize(0, (24, 80))
                 os.execve(command[0], [*command, *args],
-                          {**(env or os.environ), "TERM": "xterm", "DDPRUN_TEST_MARK": mark})
+                          {**(env or os.environ), "TERM": "xterm", "PYTHON_COLORS": "0",
+                           "DDPRUN_TEST_MARK": mark})
             finally:
                 os._exit(99)
         self.modes = termios.tcgetattr(self.fd)  # before the program can change them

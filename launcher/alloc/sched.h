@@ -14,6 +14,9 @@
 /* The environment's value, NULL when it is unset or empty. */
 const char *sched_env(const char *name);
 
+/* Slurm: was the job submitted with --gpus-per-task? */
+bool sched_slurm_gpus_per_task(void);
+
 /* The host on which the job was submitted, a login node; NULL: unknown, or this one. */
 const char *sched_submit_host(void);
 

@@ -142,13 +142,20 @@ static int gpus_by_list(struct alloc *a)
     return 0;
 }
 
+bool sched_slurm_gpus_per_task(void)
+{
+    /* from 23.11 on, with all that a task has: "cpu=2,gres/gpu:h100=1" */
+    const char *of_task = sched_env("SLURM_TRES_PER_TASK");
+    return sched_env("SLURM_GPUS_PER_TASK") || (of_task && strstr(of_task, "gres/gpu"));
+}
+
 /* Set the slots from the job's GPUs. 1: set, 0: unknown, -1: error. */
 static int gpus_of(struct alloc *a, struct ddp_err *err)
 {
     const char *per_node = sched_env("SLURM_GPUS_PER_NODE");
     const char *total = sched_env("SLURM_GPUS"), *here = sched_env("SLURM_GPUS_ON_NODE");
-    if (sched_env("SLURM_GPUS_PER_TASK"))
-        return 0; /* GPUs per task: tasks count */
+    if (sched_slurm_gpus_per_task())
+        return 0; /* tasks count */
     const char *name = per_node ? "SLURM_GPUS_PER_NODE" : "SLURM_GPUS_ON_NODE";
     const char *text = per_node ? per_node : here;
     if (!text)

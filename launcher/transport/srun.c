@@ -3,11 +3,11 @@
  * One srun starts one task on each node: Slurm's daemons fan out, and the tasks are under
  * its limits, accounting and signals, with the job's GPUs on each node in
  * CUDA_VISIBLE_DEVICES. The step must run whatever options the job was submitted with:
- * beside other steps, with all resources of the job on the node, one task per node. Slurm
- * 23.11 has one option for that, and a variable in every job shows it; before that it
+ * beside other steps, with all resources of the job on the node, one task per node. That
  * takes several settings, which change from version to version. An unknown option makes
  * srun fail, an unknown variable is ignored: so all but the oldest options are given as
- * variables.
+ * variables. From 23.11 on --external-launcher replaces them; but such a step ignores
+ * --no-kill (stepmgr.c, _build_ext_launcher_step(), up to 26.05).
  *
  * Most of srun's options are also read from SLURM_* variables, and the batch script's
  * environment is full of those: what the job was submitted with (SLURM_NTASKS,
@@ -24,6 +24,7 @@
  */
 #include "common/hostlist.h"
 #include "common/mem.h"
+#include "launcher/alloc/sched.h"
 #include "launcher/envfwd.h"
 #include "launcher/transport/diagnose.h"
 #include "launcher/transport/program.h"
@@ -118,21 +119,13 @@ static unsigned part(const char *host)
 
 /* --- the command -------------------------------------------------------------------- */
 
-static bool has_external_launcher(void)
-{
-    /* set by Slurm in every job, for Open MPI's mpirun */
-    const char *hint = getenv("OMPI_MCA_plm_slurm_args");
-    return hint && strstr(hint, "--external-launcher");
-}
-
 /* As many tasks as the job if they bring its GPUs; else one for each of n nodes. */
 static unsigned long tasks_for(size_t n)
 {
-    const char *per_task = getenv("SLURM_GPUS_PER_TASK");
     const char *tasks = getenv("SLURM_NTASKS"), *nodes = getenv("SLURM_JOB_NUM_NODES");
     unsigned long all = tasks ? strtoul(tasks, NULL, 10) : 0;
     bool whole = nodes && strtoul(nodes, NULL, 10) == n;
-    return per_task && whole && all > n && all <= 1 << 20 ? all : n;
+    return sched_slurm_gpus_per_task() && whole && all > n && all <= 1 << 20 ? all : n;
 }
 
 /* A compressed list; but only 23.11 and later read text after a bracket. */
@@ -158,8 +151,7 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
     SCOPED(strv_finish) struct strv names = {0};
     for (size_t i = 0; i < n; i++)
         strv_push(&names, hosts->hosts[nodes[i]].name);
-    bool external = has_external_launcher();
-    unsigned long tasks = external ? n : tasks_for(n);
+    unsigned long tasks = tasks_for(n);
     strv_push(argv, "srun");
     strv_pushf(argv, "-N%zu", n);
     strv_pushf(argv, "-n%lu", tasks);
@@ -167,8 +159,6 @@ static void command(const struct msg_hosts *hosts, const unsigned *nodes, size_t
         strv_push(argv, "--ntasks-per-node=1");
     push_nodelist(&names, argv);
     strv_push(argv, "--no-kill");
-    if (external)
-        strv_push(argv, "--external-launcher");
     if (components() > 1)
         strv_pushf(argv, "--het-group=%u", part(names.v[0]));
     strv_push(argv, hosts->agent);

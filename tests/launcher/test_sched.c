@@ -59,6 +59,12 @@ static const struct {
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_GPUS_PER_TASK=1 "
      "CUDA_VISIBLE_DEVICES=3",
      "n1; n2", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TRES_PER_TASK=cpu=2,gres/gpu=1 "
+     "SLURM_NTASKS=5 SLURM_TASKS_PER_NODE=4,1 SLURM_GPUS_ON_NODE=4",
+     "n1 (else 4); n2 (else 1)", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TRES_PER_TASK=cpu=2 "
+     "SLURM_GPUS_ON_NODE=4",
+     "n1 4; n2 4", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=r[1-2]n[08-09]-ib",
      "r1n08-ib; r1n09-ib; r2n08-ib; r2n09-ib", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-70000]", NULL,

@@ -101,11 +101,13 @@ static const struct {
     {&transport_srun, "SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=4", 3,
      "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent"},
     {&transport_srun,
-     "OMPI_MCA_plm_slurm_args=--external-launcher SLURM_GPUS_PER_TASK=1 SLURM_NTASKS=9 "
-     "SLURM_JOB_NUM_NODES=3",
-     3,
-     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill --external-launcher "
-     "/opt/it's/ddprun-agent"},
+     "SLURM_TRES_PER_TASK=cpu=2,gres/gpu:h100=1 SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=3", 3,
+     "srun -N3 -n9 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent --once-per-node"},
+    {&transport_srun, "SLURM_TRES_PER_TASK=cpu=2 SLURM_NTASKS=9 SLURM_JOB_NUM_NODES=3", 3,
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent"},
+    /* such a step would not have --no-kill */
+    {&transport_srun, "OMPI_MCA_plm_slurm_args=--external-launcher", 3,
+     "srun -N3 -n3 --ntasks-per-node=1 --nodelist=n[1-3] --no-kill /opt/it's/ddprun-agent"},
     {&transport_srun, "SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2]", 2,
      "srun -N2 -n2 --ntasks-per-node=1 --nodelist=n[1-2] --no-kill --het-group=1 "
      "/opt/it's/ddprun-agent"},

@@ -34,7 +34,7 @@ MAY = {
     "launcher/cli": ["launcher/opts.h"] + BASE,
     "launcher/alloc": ["launcher/opts.h"] + BASE,
     "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
-    "launcher/transport": ["launcher/link", "launcher/envfwd.h", "launcher/opts.h"] + BASE,
+    "launcher/transport": ["launcher/link", "launcher/alloc/sched.h", "launcher/envfwd.h", "launcher/opts.h"] + BASE,
     # the core on the nodes' side, and on the launcher's, which forks an agent
     "launcher/agent": ["launcher/" + name for name in
                        ("admission", "transport", "place", "policy", "link", "hooks.h",

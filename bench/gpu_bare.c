@@ -45,49 +45,38 @@ struct bare {
     int nparts, most;
 };
 
-static const char *const what = "a bare step";
-
-static int copy_in(void *to, const void *from, size_t bytes, struct ddp_err *err)
+static void copy_in(void *to, const void *from, size_t bytes)
 {
-    return bytes == 0 ? 0
-                      : check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice),
-                                   what, err);
+    if (bytes > 0)
+        CUDA(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
 }
 
 /* Numbers between -1 and 1. */
-static int put_numbers(struct bare *b, void *to, size_t n, enum cuda_type type,
-                       struct ddp_err *err)
+static void put_numbers(struct bare *b, void *to, size_t n, enum cuda_type type)
 {
-    float *host = xcalloc(n, sizeof *host), *floats;
+    OWNED float *host = xcalloc(n, sizeof *host);
+    float *floats = device_alloc(&b->memory, "a bare step", n * sizeof *host);
     for (size_t i = 0; i < n; i++)
         host[i] = 2 * rng_uniform(rng_key(1, 0), i) - 1;
-    int rc = device_alloc(&b->memory, what, n * sizeof *host, &floats, err);
-    if (rc == 0)
-        rc = copy_in(floats, host, n * sizeof *host, err);
-    free(host);
-    if (rc == 0)
-        cuda_narrow(floats, (int64_t)n, type, to, b->stream);
-    return rc;
+    copy_in(floats, host, n * sizeof *host);
+    cuda_narrow(floats, (int64_t)n, type, to, b->stream);
 }
 
 /* Weights, an input and a gradient of the outputs. */
-static int fill(struct bare *b, struct io_shape io, struct ddp_err *err)
+static void fill(struct bare *b, struct io_shape io)
 {
     size_t nbuffers, n = (size_t)b->batch, image = (size_t)io.C * io.H * io.W;
     const float *buffers = model_buffer_block(b->model, &nbuffers);
     size_t bytes = model_param_count(b->model) * sizeof(float);
     const struct layers_ends ends = layers_ends(b->net);
-    if (copy_in(b->weights, model_weights(b->model), bytes, err) < 0 ||
-        copy_in(ends.buffers, buffers, nbuffers * sizeof(float), err) < 0 ||
-        check_cuda(cudaDeviceSynchronize(), what, err) < 0)
-        return -1;
+    copy_in(b->weights, model_weights(b->model), bytes);
+    copy_in(ends.buffers, buffers, nbuffers * sizeof(float));
+    CUDA(cudaDeviceSynchronize());
     layers_refresh(b->net);
     if (b->net->tokens) /* tokens are 0, and the products of the loss give the gradient */
-        return check_launches(what, err);
-    return put_numbers(b, ends.x, n * image, ends.type, err) < 0 ||
-                   put_numbers(b, ends.dy, n * (size_t)io.outputs, ends.type, err) < 0
-               ? -1
-               : check_launches(what, err);
+        return;
+    put_numbers(b, ends.x, n * image, ends.type);
+    put_numbers(b, ends.dy, n * (size_t)io.outputs, ends.type);
 }
 
 /* Images of 28x28, or in colours of 32x32; or tokens. -1: there is no such model. */
@@ -121,35 +110,31 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     b->at = xcalloc((size_t)b->most + 1, sizeof(cudaEvent_t));
     b->parts = xcalloc((size_t)b->most, sizeof *b->parts);
     size_t bytes = model_param_count(b->model) * sizeof(float);
-    if (check_cuda(cudaSetDevice(0), "cannot use the GPU", err) < 0 ||
-        check_cuda(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), what,
-                   err) < 0 ||
-        device_alloc(&b->memory, "weights", bytes, &b->weights, err) < 0 ||
-        device_alloc(&b->memory, "gradients", bytes, &b->grads, err) < 0)
-        return -1;
-    b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream, err);
-    b->plan = b->net ? layers_plan(b->net, b->batch, err) : NULL;
-    if (!b->plan || fill(b, io, err) < 0 ||
-        layers_warm_up(b->net, b->plan, b->grads, err) < 0 ||
-        check_launches(what, err) < 0)
-        return -1;
-    return check_cuda(cudaStreamSynchronize(b->stream), what, err);
+    cuda_doing("cannot use the GPU");
+    CUDA(cudaSetDevice(0));
+    b->stream = stream_new(false);
+    b->weights = device_alloc(&b->memory, "weights", bytes);
+    b->grads = device_alloc(&b->memory, "gradients", bytes);
+    b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream);
+    b->plan = layers_plan(b->net, b->batch);
+    fill(b, io);
+    layers_warm_up(b->net, b->plan, b->grads);
+    CUDA(cudaStreamSynchronize(b->stream));
+    return cuda_outcome(err);
 }
 
 /* An event behind the layer, if it is timed. */
-static int note_layer(struct bare *b, const char *layer, const char *way,
-                      struct ddp_err *err)
+static void note_layer(struct bare *b, const char *layer, const char *way)
 {
     if (!b->noted)
-        return 0;
+        return;
     b->parts[b->nparts] = (struct part){layer, way};
-    return check_cuda(
-        cudaEventRecordWithFlags(b->at[++b->nparts], b->stream, cudaEventRecordExternal),
-        what, err);
+    b->nparts++;
+    CUDA(cudaEventRecordWithFlags(b->at[b->nparts], b->stream, cudaEventRecordExternal));
 }
 
 /* A layer's products. Attention by our own kernels has none. */
-static int put_layer(struct bare *b, int i, bool back, struct ddp_err *err)
+static void put_layer(struct bare *b, int i, bool back)
 {
     struct layers *net = b->net;
     const struct layer *l = &net->layers[i];
@@ -158,13 +143,13 @@ static int put_layer(struct bare *b, int i, bool back, struct ddp_err *err)
     for (; l->op->products && pass < end; pass++) {
         bool ours = l->op == &layer_attention && !p->how[pass].plan;
         if (has_product(l, pass) && !ours)
-            TRY(l->op->products->play(net, l, p, pass, err));
+            l->op->products->play(net, l, p, pass);
     }
-    return note_layer(b, l->spec->name, back ? "backward" : "forward", err);
+    note_layer(b, l->spec->name, back ? "backward" : "forward");
 }
 
 /* The products of the logits, piece by piece, as layers_token_loss() puts them. */
-static int put_logits(struct bare *b, struct ddp_err *err)
+static void put_logits(struct bare *b)
 {
     struct layers *net = b->net;
     const struct layer_plan *plans = &b->plan->layers[net->nlayers];
@@ -173,50 +158,39 @@ static int put_logits(struct bare *b, struct ddp_err *err)
         int rest = plans[0].n == 0 || all - from < plans[0].n;
         rows = plans[rest].n;
         for (enum pass pass = PASS_FORWARD; pass < PASSES; pass++)
-            TRY(linear_rows(net, &net->layers[net->nlayers + rest], &plans[rest], pass,
-                            (size_t)from, from > 0, err));
+            linear_rows(net, &net->layers[net->nlayers + rest], &plans[rest], pass,
+                        (size_t)from, from > 0);
     }
-    return 0;
 }
 
 /* All products of a step, on the stream. */
-static int put(struct bare *b, struct ddp_err *err)
+static void put(struct bare *b)
 {
     int n = b->net->nlayers;
     b->net->grads = b->grads;
     for (int i = 0; i < n; i++)
-        TRY(put_layer(b, i, false, err));
+        put_layer(b, i, false);
     if (b->net->logits)
-        TRY(put_logits(b, err));
+        put_logits(b);
     for (int i = n - 1; i >= 0; i--)
-        TRY(put_layer(b, i, true, err));
-    return 0;
+        put_layer(b, i, true);
 }
 
-/* `first`: an event before all of it, or NULL. */
-static int record(struct bare *b, cudaEvent_t first, cudaGraphExec_t *exec,
-                  struct ddp_err *err)
+/* `first`: an event before all of it, or NULL. NULL: a failure. */
+static cudaGraphExec_t record(struct bare *b, cudaEvent_t first)
 {
     cudaGraph_t graph = NULL;
-    if (check_cuda(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeRelaxed), what,
-                   err) < 0)
-        return -1;
-    int rc = 0;
+    cudaGraphExec_t exec = NULL;
+    if (!CUDA(cudaStreamBeginCapture(b->stream, cudaStreamCaptureModeRelaxed)))
+        return NULL;
     if (first)
-        rc = check_cuda(
-            cudaEventRecordWithFlags(first, b->stream, cudaEventRecordExternal), what,
-            err);
-    if (rc == 0)
-        rc = put(b, err);
-    if (rc == 0) /* a failed launch is not reported by the capture */
-        rc = check_launches(what, err);
-    cudaError_t end = cudaStreamEndCapture(b->stream, &graph);
-    if (rc == 0 && (check_cuda(end, what, err) < 0 ||
-                    check_cuda(cudaGraphInstantiate(exec, graph, 0), what, err) < 0))
-        rc = -1;
+        CUDA(cudaEventRecordWithFlags(first, b->stream, cudaEventRecordExternal));
+    put(b);
+    cuda_note(cudaStreamEndCapture(b->stream, &graph)); /* after a failure, too */
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
     if (graph)
         cudaGraphDestroy(graph);
-    return rc;
+    return exec;
 }
 
 static int by_size(const void *a, const void *b)
@@ -226,88 +200,74 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Microseconds of a play: the median of rounds. */
-static int time_plays(struct bare *b, double seconds, double *us, struct ddp_err *err)
+static double time_plays(struct bare *b, double seconds)
 {
     static double rounds[MOST_ROUNDS];
-    cudaEvent_t from, to;
-    cudaGraphExec_t exec;
+    cudaGraphExec_t exec = record(b, NULL);
+    cudaEvent_t from = event_new(true), to = event_new(true);
     double all = 0;
     int n = 0;
-    if (record(b, NULL, &exec, err) < 0 ||
-        check_cuda(cudaEventCreate(&from), what, err) < 0 ||
-        check_cuda(cudaEventCreate(&to), what, err) < 0)
-        return -1;
     /* the first two warm up */
     for (int k = -2; k < MOST_ROUNDS && (k < 1 || all < seconds); k++) {
-        float ms;
-        cudaError_t rc = cudaEventRecord(from, b->stream);
-        for (int i = 0; i < PLAYS && rc == cudaSuccess; i++)
-            rc = cudaGraphLaunch(exec, b->stream);
-        if (check_cuda(rc, what, err) < 0 ||
-            check_cuda(cudaEventRecord(to, b->stream), what, err) < 0 ||
-            check_cuda(cudaStreamSynchronize(b->stream), what, err) < 0 ||
-            check_cuda(cudaEventElapsedTime(&ms, from, to), what, err) < 0)
-            return -1;
+        float ms = 0;
+        CUDA(cudaEventRecord(from, b->stream));
+        for (int i = 0; i < PLAYS; i++)
+            CUDA(cudaGraphLaunch(exec, b->stream));
+        CUDA(cudaEventRecord(to, b->stream));
+        CUDA(cudaStreamSynchronize(b->stream));
+        CUDA(cudaEventElapsedTime(&ms, from, to));
         if (k < 0)
             continue;
         rounds[n++] = (double)ms * 1000 / PLAYS;
         all += (double)ms / 1000;
     }
     qsort(rounds, (size_t)n, sizeof *rounds, by_size);
-    *us = rounds[n / 2];
-    return check_cuda(cudaGraphExecDestroy(exec), what, err);
+    CUDA(cudaGraphExecDestroy(exec));
+    return rounds[n / 2];
 }
 
 /* ---- layer by layer ---- */
 
-static int time_layers(struct bare *b, struct ddp_err *err)
+static void time_layers(struct bare *b)
 {
-    cudaGraphExec_t exec;
-    for (int i = 0; i <= b->most && !b->at[b->most]; i++) {
-        if (check_cuda(cudaEventCreate(&b->at[i]), what, err) < 0)
-            return -1;
-    }
+    for (int i = 0; i <= b->most && !b->at[b->most]; i++)
+        b->at[i] = event_new(true);
     b->nparts = 0;
     b->noted = true;
-    int rc = record(b, b->at[0], &exec, err);
+    cudaGraphExec_t exec = record(b, b->at[0]);
     b->noted = false;
-    if (rc < 0)
-        return -1;
-    for (int i = 0; i < PLAYS; i++) { /* the last one counts */
-        if (check_cuda(cudaGraphLaunch(exec, b->stream), what, err) < 0)
-            return -1;
-    }
-    return check_cuda(cudaStreamSynchronize(b->stream), what, err) < 0
-               ? -1
-               : check_cuda(cudaGraphExecDestroy(exec), what, err);
+    for (int i = 0; i < PLAYS; i++) /* the last one counts */
+        CUDA(cudaGraphLaunch(exec, b->stream));
+    CUDA(cudaStreamSynchronize(b->stream));
+    CUDA(cudaGraphExecDestroy(exec));
 }
 
 /* "us":12.3,"layers":{"conv1 forward":4.5,...} */
 static int tell_times(struct bare *b, double seconds, struct ddp_err *err)
 {
-    double us;
-    if (time_plays(b, seconds, &us, err) < 0 || time_layers(b, err) < 0)
-        return -1;
+    cuda_doing("a bare step");
+    double us = time_plays(b, seconds);
+    time_layers(b);
+    TRY(cuda_outcome(err));
     printf("\"us\":%.3f,\"layers\":{", us);
     for (int i = 0; i < b->nparts; i++) {
-        float ms;
-        if (check_cuda(cudaEventElapsedTime(&ms, b->at[i], b->at[i + 1]), what, err) < 0)
-            return -1;
+        float ms = 0;
+        CUDA(cudaEventElapsedTime(&ms, b->at[i], b->at[i + 1]));
         printf("%s\"%s %s\":%.3f", i ? "," : "", b->parts[i].layer, b->parts[i].way,
                (double)ms * 1000);
     }
     printf("}");
-    return 0;
+    return cuda_outcome(err);
 }
 
 /* Algorithms as ddp-train --tune chooses them. */
 static int tune(struct bare *b, double most_seconds, struct ddp_err *err)
 {
     b->tuner.left_ns = (int64_t)(1e9 * most_seconds);
-    int rc = autotune_measure(&b->tuner, b->net, b->batch, b->grads, err);
-    if (rc == 0)
-        rc = layers_choose(b->net, &b->tuner.choices, b->grads, err);
-    return rc < 0 ? -1 : layers_warm_up(b->net, b->plan, b->grads, err);
+    autotune_measure(&b->tuner, b->net, b->batch, b->grads);
+    layers_choose(b->net, &b->tuner.choices, b->grads);
+    layers_warm_up(b->net, b->plan, b->grads);
+    return cuda_outcome(err);
 }
 
 static int run(const char *model, int batch, enum precision precision, double seconds,
@@ -315,9 +275,9 @@ static int run(const char *model, int batch, enum precision precision, double se
 {
     struct bare b = {.batch = batch};
     struct cudaDeviceProp prop;
-    if (bare_open(&b, model, precision, err) < 0 ||
-        check_cuda(cudaGetDeviceProperties(&prop, 0), what, err) < 0)
-        return -1;
+    TRY(bare_open(&b, model, precision, err));
+    CUDA(cudaGetDeviceProperties(&prop, 0));
+    TRY(cuda_outcome(err));
     printf("{\"device\":\"%s\",", prop.name);
     if (tell_times(&b, seconds, err) < 0)
         return -1;

@@ -31,8 +31,7 @@ struct tuner {
 /* Chooses for the net's products of n samples that have no choice yet; layers_choose()
  * makes the net take the choices. Overwrites activations and gradients, also `grads`,
  * which every step writes anew. Never called during capture. */
-int autotune_measure(struct tuner *t, struct layers *net, int n, float *grads,
-                     struct ddp_err *err);
+void autotune_measure(struct tuner *t, struct layers *net, int n, float *grads);
 /* A description for the user: "9 of 12 products ..."; the caller frees. */
 char *autotune_describe(const struct tuner *t);
 

@@ -25,8 +25,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const what = "choosing algorithms";
-
 /* ---- the file, which is rank 0's ---- */
 
 /* The device and libraries that choices are for, as the end of a file's name. */
@@ -34,8 +32,10 @@ static int name_device(char *name, size_t size, struct ddp_err *err)
 {
     struct cudaDeviceProp prop;
     int device = 0;
-    TRY(check_cuda(cudaGetDevice(&device), what, err));
-    TRY(check_cuda(cudaGetDeviceProperties(&prop, device), what, err));
+    cuda_doing("choosing algorithms");
+    CUDA(cudaGetDevice(&device));
+    CUDA(cudaGetDeviceProperties(&prop, device));
+    TRY(cuda_outcome(err));
     snprintf(name, size, "cuDNN-%zu-cuBLASLt-%zu-%.80s", cudnnGetVersion(),
              cublasLtGetVersion(), prop.name);
     for (char *c = name; *c; c++)
@@ -107,21 +107,19 @@ static void report(struct engine *e, const char *path, const char *unkept)
         xappendf(&e->tuned, "; not kept for later runs: %s", unkept);
 }
 
-static int measure_all(struct engine *e, const uint8_t *sizes, struct ddp_err *err)
+static void measure_all(struct engine *e, const uint8_t *sizes)
 {
     for (int n = e->max_micro; n > 0; n--) {
         for (int i = 0; i < e->nstages && sizes[n]; i++) {
             struct stage *s = &e->stages[i];
-            TRY(stage_enter(s, err));
-            TRY(autotune_measure(&e->tuner, s->sets[0].net, n, s->grads, err));
+            stage_enter(s);
+            autotune_measure(&e->tuner, s->sets[0].net, n, s->grads);
         }
     }
-    return 0;
 }
 
 /* On rank 0: makes a choice for all products of these sizes. */
-static int measure(struct engine *e, const char *device, const uint8_t *sizes,
-                   struct ddp_err *err)
+static void measure(struct engine *e, const char *device, const uint8_t *sizes)
 {
     struct tuner *t = &e->tuner;
     struct ddp_err why;
@@ -134,13 +132,12 @@ static int measure(struct engine *e, const char *device, const uint8_t *sizes,
     if (!e->tuned)
         t->left_ns = time_allowed(&e->job);
     size_t before = strlen(t->choices);
-    int rc = measure_all(e, sizes, err);
+    measure_all(e, sizes);
     bool more = strlen(t->choices) > before;
-    if (rc == 0 && more && keep(path, t, before, &why) < 0)
+    if (!cuda_failed() && more && keep(path, t, before, &why) < 0)
         unkept = why.text;
     if (more || !e->tuned)
         report(e, path, unkept);
-    return rc;
 }
 
 /* ---- all ranks ---- */
@@ -166,14 +163,14 @@ static int share(struct engine *e, struct ddp_err *err)
     return ddp_broadcast(e->job.group, *choices, (size_t)bytes, DDP_U8, 0, err);
 }
 
-static int take(struct engine *e, struct ddp_err *err)
+static void take(struct engine *e)
 {
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
-        TRY(stage_enter(s, err));
-        TRY(layers_choose(s->sets[0].net, &e->tuner.choices, s->grads, err));
+        stage_enter(s);
+        layers_choose(s->sets[0].net, &e->tuner.choices, s->grads);
     }
-    return stage_enter(first_of(e), err);
+    stage_enter(first_of(e));
 }
 
 int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *err)
@@ -193,8 +190,10 @@ int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *
     }
     OWNED uint8_t *sizes = xcalloc((size_t)e->max_micro + 1, 1);
     TRY(sizes_on_all_ranks(e, n, batches, sizes, err));
-    int rc = e->rank == 0 ? measure(e, device, sizes, err) : 0;
-    TRY(replica_agree(e->job.group, rc, NULL, err));
+    if (e->rank == 0)
+        measure(e, device, sizes);
+    TRY(replica_agree(e->job.group, cuda_outcome(err), NULL, err));
     TRY(share(e, err));
-    return take(e, err);
+    take(e);
+    return cuda_outcome(err);
 }

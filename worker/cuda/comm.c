@@ -2,6 +2,7 @@
 #include "worker/cuda/comm.h"
 
 #include "common/duration.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
 #include "worker/ddp/replica.h"
@@ -41,12 +42,15 @@ static int open_library(struct ddp_err *err)
                : err_set(err, "%s: 2.18 or newer is needed", nccl_api.name);
 }
 
-static int nccl_error(struct comm *c, int rc, const char *what, struct ddp_err *err)
+static void note(struct comm *c, const char *what, int rc)
 {
     char full[160];
-    c->failed = true;
+    struct ddp_err err;
     snprintf(full, sizeof full, "rank %d: %s, %s", c->rank, nccl_api.name, what);
-    return nccl_check(rc, full, err);
+    if (nccl_check(rc, full, &err) == 0)
+        return;
+    c->failed = true;
+    cuda_fail("%s", err.text);
 }
 
 /* A rank's devices, to detect two ranks on one device. */
@@ -54,15 +58,13 @@ struct seat {
     char host[64], bus[COMM_LANES][32];
 };
 
-static int take_seat(const struct comm *c, struct seat *s, struct ddp_err *err)
+static void take_seat(const struct comm *c, struct seat *s)
 {
     memset(s, 0, sizeof *s);
     gethostname(s->host, sizeof s->host - 1);
-    for (int i = 0; i < c->lanes; i++) {
-        TRY(check_cuda(cudaDeviceGetPCIBusId(s->bus[i], sizeof s->bus[i], c->devices[i]),
-                       "which GPU", err));
-    }
-    return 0;
+    cuda_doing("which GPU");
+    for (int i = 0; i < c->lanes; i++)
+        CUDA(cudaDeviceGetPCIBusId(s->bus[i], sizeof s->bus[i], c->devices[i]));
 }
 
 /* A device that both have, or NULL. */
@@ -96,7 +98,8 @@ static int check_seats(const struct comm *c, const struct seat *all, struct ddp_
 static int meet(struct comm *c, int rc, struct ddp_err *err)
 {
     struct seat mine;
-    if (rc == 0 && (open_library(err) < 0 || take_seat(c, &mine, err) < 0))
+    take_seat(c, &mine);
+    if (rc == 0 && (open_library(err) < 0 || cuda_outcome(err) < 0))
         rc = -1;
     if (rc < 0)
         err_prefix(err, "rank %d", c->rank);
@@ -182,121 +185,122 @@ bool comm_destroy(struct comm *c, bool under_way)
     return ended;
 }
 
-/* Counts a collective that was launched, or returns its error with name and size. */
-static int put_call(struct comm *c, int rc, const char *name, size_t count,
-                    struct ddp_err *err)
+/* Counts a collective that was launched; an error has its name and size. */
+static void put_call(struct comm *c, const char *name, size_t count, int rc)
 {
     char what[64];
     c->calls++;
-    if (rc == 0)
-        return 0;
     snprintf(what, sizeof what, "%s #%llu of %zu numbers", name,
              (unsigned long long)c->calls, count);
-    return nccl_error(c, rc, what, err);
+    note(c, what, rc);
 }
 
-int comm_all_reduce(struct comm *c, int lane, void *data, size_t count,
-                    enum ddp_type type, cudaStream_t stream, struct ddp_err *err)
+#define CALL(c, name, count, call) \
+    (cuda_failed() ? (void)0 : put_call(c, name, count, nccl_api.call))
+
+void comm_all_reduce(struct comm *c, int lane, void *data, size_t count,
+                     enum ddp_type type, cudaStream_t stream)
 {
-    int rc = nccl_api.all_reduce(data, data, count, nccl_types[type], nccl_ops[DDP_SUM],
-                                 c->nccl[lane], stream);
-    return put_call(c, rc, "all_reduce", count, err);
+    CALL(c, "all_reduce", count,
+         all_reduce(data, data, count, nccl_types[type], nccl_ops[DDP_SUM], c->nccl[lane],
+                    stream));
 }
 
-int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
-                        cudaStream_t stream, struct ddp_err *err)
+void comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
+                         cudaStream_t stream)
 {
-    int rc = nccl_api.reduce_scatter(data, data + (size_t)c->rank * each, each,
-                                     nccl_types[DDP_F32], nccl_ops[DDP_SUM],
-                                     c->nccl[lane], stream);
-    return put_call(c, rc, "reduce_scatter", each * (size_t)c->size, err);
+    CALL(c, "reduce_scatter", each * (size_t)c->size,
+         reduce_scatter(data, data + (size_t)c->rank * each, each, nccl_types[DDP_F32],
+                        nccl_ops[DDP_SUM], c->nccl[lane], stream));
 }
 
-int comm_all_gather(struct comm *c, int lane, float *data, size_t each,
-                    cudaStream_t stream, struct ddp_err *err)
+void comm_all_gather(struct comm *c, int lane, float *data, size_t each,
+                     cudaStream_t stream)
 {
-    int rc = nccl_api.all_gather(data + (size_t)c->rank * each, data, each,
-                                 nccl_types[DDP_F32], c->nccl[lane], stream);
-    return put_call(c, rc, "all_gather", each * (size_t)c->size, err);
+    CALL(c, "all_gather", each * (size_t)c->size,
+         all_gather(data + (size_t)c->rank * each, data, each, nccl_types[DDP_F32],
+                    c->nccl[lane], stream));
 }
 
-int comm_broadcast(struct comm *c, int lane, float *data, size_t count,
-                   cudaStream_t stream, struct ddp_err *err)
+void comm_broadcast(struct comm *c, int lane, float *data, size_t count,
+                    cudaStream_t stream)
 {
-    int rc = nccl_api.broadcast(data, data, count, nccl_types[DDP_F32], 0, c->nccl[lane],
-                                stream);
-    return put_call(c, rc, "broadcast", count, err);
+    CALL(c, "broadcast", count,
+         broadcast(data, data, count, nccl_types[DDP_F32], 0, c->nccl[lane], stream));
 }
 
-int comm_begin(struct comm *c, struct ddp_err *err)
+void comm_begin(struct comm *c)
 {
-    int rc = nccl_api.begin();
-    return rc == 0 ? 0 : nccl_error(c, rc, "ncclGroupStart", err);
+    if (!cuda_failed())
+        note(c, "ncclGroupStart", nccl_api.begin());
 }
 
-int comm_end(struct comm *c, struct ddp_err *err)
+void comm_end(struct comm *c)
 {
-    int rc = nccl_api.end();
-    return rc == 0 ? 0 : nccl_error(c, rc, "ncclGroupEnd", err);
+    if (!cuda_failed())
+        note(c, "ncclGroupEnd", nccl_api.end());
+}
+
+void comm_gather_buckets(struct comm *c, int lane, float *block, size_t first,
+                         const struct bucket *buckets, size_t n, cudaStream_t stream)
+{
+    comm_begin(c);
+    for (size_t i = 0; i < n; i++) {
+        size_t each = buckets[i].count / (size_t)c->size;
+        if (each > 0)
+            comm_all_gather(c, lane, block + (buckets[i].offset - first), each, stream);
+    }
+    comm_end(c);
 }
 
 /* Checks the ranks, and NCCL itself. */
-static int look_around(struct comm *c, const char *what, struct ddp_err *err)
+static void look_around(struct comm *c)
 {
     int done = 0;
-    if (ddp_test(c->watch, &done, err) < 0) {
+    struct ddp_err why;
+    if (ddp_test(c->watch, &done, &why) < 0) {
         c->watch = NULL;
-        return err_prefix(err, "%s", what);
+        cuda_fail("%s: %s", cuda_done_what(), why.text);
     }
     for (int i = 0; i < c->lanes; i++) {
         int state = 0, rc = nccl_api.async_error(c->nccl[i], &state);
-        rc = rc == 0 ? state : rc;
-        if (rc != 0 && rc != NCCL_IN_PROGRESS)
-            return nccl_error(c, rc, what, err);
+        note(c, cuda_done_what(), rc == 0 ? state : rc);
     }
-    return 0;
 }
 
-/* 1: it has completed; 0: not yet. CUDA records that as an error, which is cleared
- * here, since cudaGetLastError() would return it to a caller that checks a launch. */
-static int has_passed(cudaEvent_t event, const char *what, struct ddp_err *err)
-{
-    cudaError_t rc = cudaEventQuery(event);
-    if (rc != cudaErrorNotReady)
-        return check_cuda(rc, what, err) < 0 ? -1 : 1;
-    cudaGetLastError();
-    return 0;
-}
-
-static int await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
-                 struct ddp_err *err)
+static void await(struct comm *c, cudaEvent_t event, int64_t timeout_ms)
 {
     enum { SPIN_US = 200, LOOK_MS = 20 };
     int64_t began = now_ns(), looked = began;
-    for (;;) {
-        int rc = has_passed(event, what, err);
+    while (!cuda_failed()) {
+        cudaError_t rc = cudaEventQuery(event);
         int64_t now = now_ns();
-        if (rc != 0)
-            return rc < 0 ? -1 : 0;
+        if (rc != cudaErrorNotReady) {
+            cuda_note(rc);
+            return;
+        }
+        cudaGetLastError(); /* a check of a launch would find it */
         if (c && now - looked > LOOK_MS * INT64_C(1000000)) {
             looked = now;
-            TRY(look_around(c, what, err));
+            look_around(c);
         }
         if (now - began > timeout_ms * INT64_C(1000000))
-            return err_set(err, "%s: rank %d has waited %g s for its GPU", what,
-                           c ? c->rank : 0, (double)timeout_ms / 1000);
+            cuda_fail("%s: rank %d has waited %g s for its GPU", cuda_done_what(),
+                      c ? c->rank : 0, (double)timeout_ms / 1000);
         if (now - began > SPIN_US * INT64_C(1000))
             nanosleep(&(struct timespec){0, 20000}, NULL);
     }
 }
 
-int comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
-               struct ddp_err *err)
+void comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms)
 {
-    if (c && c->failed)
-        return err_set(err, "%s: NCCL was ended by an earlier error", what);
-    int rc = await(c, event, timeout_ms, what, err);
-    if (rc < 0)
+    if (cuda_failed())
+        return;
+    if (c && c->failed) {
+        cuda_fail("%s: NCCL was ended by an earlier error", cuda_done_what());
+        return;
+    }
+    await(c, event, timeout_ms);
+    if (cuda_failed())
         comm_give_up(c);
-    return rc;
 }

@@ -8,17 +8,16 @@
  * A rank with stages on two devices has a lane for each: reductions are between
  * devices of the same lane.
  *
- * Collectives are launched on a stream and counted; an error names the collective, the
- * rank and NCCL's message. Owner: the engine; the group is borrowed.
+ * Collectives are launched on a stream and counted; a failure (failure.h) names the
+ * collective, the rank and NCCL's message. Owner: the engine; the group is borrowed.
  */
 #ifndef WORKER_CUDA_COMM_H
 #define WORKER_CUDA_COMM_H
 
 #include "include/ddprun/group.h"
-#include "worker/cuda/cuda_error.h"
+#include "worker/cuda/failure.h"
+#include "worker/ddp/bucket.h"
 
-#include <cuda_runtime_api.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,25 +43,28 @@ bool comm_destroy(struct comm *c, bool under_way);
 const char *comm_version(void);
 
 /* Sums, in place, on a stream of the lane's device. */
-int comm_all_reduce(struct comm *c, int lane, void *data, size_t count,
-                    enum ddp_type type, cudaStream_t stream, struct ddp_err *err);
+void comm_all_reduce(struct comm *c, int lane, void *data, size_t count,
+                     enum ddp_type type, cudaStream_t stream);
 /* data[size * each]: rank r gets the sum of its r-th part; the other gathers all
  * parts. */
-int comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
-                        cudaStream_t stream, struct ddp_err *err);
-int comm_all_gather(struct comm *c, int lane, float *data, size_t each,
-                    cudaStream_t stream, struct ddp_err *err);
+void comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
+                         cudaStream_t stream);
+void comm_all_gather(struct comm *c, int lane, float *data, size_t each,
+                     cudaStream_t stream);
+/* Gathers the ranks' even parts of each bucket of a block, whose first number is the
+ * buckets' number `first`; what is left over all ranks have. */
+void comm_gather_buckets(struct comm *c, int lane, float *block, size_t first,
+                         const struct bucket *buckets, size_t n, cudaStream_t stream);
 /* Copies rank 0's data to all. */
-int comm_broadcast(struct comm *c, int lane, float *data, size_t count,
-                   cudaStream_t stream, struct ddp_err *err);
+void comm_broadcast(struct comm *c, int lane, float *data, size_t count,
+                    cudaStream_t stream);
 /* Collectives between these calls are one operation of NCCL. */
-int comm_begin(struct comm *c, struct ddp_err *err);
-int comm_end(struct comm *c, struct ddp_err *err);
+void comm_begin(struct comm *c);
+void comm_end(struct comm *c);
 
 /* Waits for `event`, at most `timeout_ms`; a rank that dies or an error of NCCL ends
- * the wait, and then the communicator cannot be used any more. `what`, for the error:
- * "the gradients of step 17". `c` NULL: only the device is waited for. */
-int comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms, const char *what,
-               struct ddp_err *err);
+ * the wait, and then the communicator cannot be used any more. `c` NULL: only the device
+ * is waited for. */
+void comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms);
 
 #endif

@@ -60,70 +60,65 @@ static void conv_key(const struct layers *net, const struct layer *l, int n,
 
 /* ---- algorithms ---- */
 
-static int conv_describe(struct layers *net, const struct layer *l, struct layer_plan *p,
-                         enum pass pass, const char *key, struct ddp_err *err)
+static void conv_describe(struct layers *net, const struct layer *l, struct layer_plan *p,
+                          enum pass pass, const char *key)
 {
     struct convolution shape = shape_of(net, l, p->n, pass);
     struct dnn_graph **graph = layers_graph(net, key);
     if (!*graph)
         *graph = conv_graph_make(net->dnn, &shape);
     p->products[pass].graph = *graph;
-    return 0;
 }
 
 static int conv_build(struct layers *net, const struct layer *l,
-                      const struct layer_plan *p, enum pass pass, struct algorithm *out,
-                      struct ddp_err *err)
+                      const struct layer_plan *p, enum pass pass, struct algorithm *out)
 {
     int rc = dnn_graph_plan(p->products[pass].graph, net->dnn, out->place,
                             net->workspace_bytes, &out->plan);
-    return rc >= 0 ? rc
-                   : err_set(err,
-                             "'%s': cuDNN has no%s engine for it that needs at most %zu "
-                             "MiB",
-                             l->spec->name,
-                             net->settings.deterministic ? " deterministic" : "",
-                             net->workspace_bytes >> 20);
+    if (rc < 0)
+        cuda_fail("'%s': cuDNN has no%s engine for it that needs at most %zu MiB",
+                  l->spec->name, net->settings.deterministic ? " deterministic" : "",
+                  net->workspace_bytes >> 20);
+    return rc;
 }
 
 /* ---- running ---- */
 
-static int conv_play(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, enum pass pass, struct ddp_err *err)
+static void conv_play(struct layers *net, const struct layer *l,
+                      const struct layer_plan *p, enum pass pass)
 {
     void *x = pass == PASS_INPUTS ? gradient_of(net, l->in) : input_of(net, l);
     void *w = pass != PASS_WEIGHTS ? weights_at(net, l->weight)
               : widens(net, pass)  ? net->dw
                                    : (void *)grads_of(net, l->weight);
     void *y = pass == PASS_FORWARD ? product_of(net, l) : product_grad_of(net, l);
-    return check_dnn(
-        conv_graph_play(p->how[pass].plan, net->dnn, x, w, y, net->workspace),
-        l->spec->name, err);
+    DNN(conv_graph_play(p->how[pass].plan, net->dnn, x, w, y, net->workspace));
 }
 
 static const struct products conv_products = {conv_key, conv_describe, conv_build,
                                               conv_play};
 
 /* With bias, ReLU and pooling behind the product. */
-static int conv(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                bool back, struct ddp_err *err)
+static void conv(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 bool back)
 {
     struct cuda_map map = map_of(net, l->wide, p->n);
     if (!back) {
-        TRY(conv_play(net, l, p, PASS_FORWARD, err));
+        conv_play(net, l, p, PASS_FORWARD);
         if (!l->spec->bare)
             cuda_bias_relu(product_of(net, l), weights_of(net, l->bias), map, l->y,
                            l->arg, net->stream);
-        return 0;
+        return;
     }
     if (!l->spec->bare)
         cuda_bias_relu_back(l->y, net->slots[l->slot], l->arg, kept_scale(net, l), map,
                             net->z, net->room, grads_of(net, l->bias), net->stream);
-    TRY(conv_play(net, l, p, PASS_WEIGHTS, err));
+    conv_play(net, l, p, PASS_WEIGHTS);
     if (widens(net, PASS_WEIGHTS))
         cuda_widen(net->dw, (int64_t)l->weight->count, net->type,
                    grads_of(net, l->weight), net->stream);
-    return has_product(l, PASS_INPUTS) ? conv_play(net, l, p, PASS_INPUTS, err) : 0;
+    if (has_product(l, PASS_INPUTS))
+        conv_play(net, l, p, PASS_INPUTS);
 }
 
 const struct layer_op layer_conv = {&conv_products, conv};

@@ -11,6 +11,7 @@
 #ifndef WORKER_CUDA_DEVICE_H
 #define WORKER_CUDA_DEVICE_H
 
+#include "worker/cuda/failure.h"
 #include "worker/cuda/kernels.h"
 
 #include <cuda_bf16.h>
@@ -22,12 +23,11 @@
 #endif
 #define LAUNCH(kernel, ...)              \
     do {                                 \
+        if (cuda_failed())               \
+            break;                       \
         PUT_KERNEL(kernel, __VA_ARGS__); \
         cuda_launched(#kernel);          \
     } while (0)
-
-/* Records the kernel just launched, which may have been rejected. */
-extern "C" void cuda_launched(const char *kernel);
 
 /* A GPU requires vector accesses to be aligned to their size and ends the program
  * otherwise. A CPU does not, so the tests check it here. */

@@ -7,6 +7,7 @@
  */
 #include "worker/cuda/engine_impl.h"
 
+#include "common/err.h"
 #include "common/fnv.h"
 #include "common/mem.h"
 #include "common/scoped.h"
@@ -22,10 +23,10 @@ static int count_devices(int *n, struct ddp_err *err)
     cudaError_t rc = cudaGetDeviceCount(n);
     if (rc == cudaSuccess)
         return *n > 0 ? 0 : err_set(err, "no GPU: the driver reports none");
+    cudaGetLastError(); /* clears the error */
     if (rc != cudaErrorInsufficientDriver || cudaDriverGetVersion(&most) != cudaSuccess ||
         most == 0 || cudaRuntimeGetVersion(&ours) != cudaSuccess)
-        return check_cuda(rc, "no GPU", err);
-    cudaGetLastError();
+        return err_set(err, "no GPU: %s", cudaGetErrorString(rc));
     return err_set(
         err,
         "the NVIDIA driver supports CUDA up to %d.%d, but this engine was built "
@@ -68,8 +69,10 @@ static int use_device(struct engine *e, int device, struct ddp_err *err)
         rc = cudaFree(NULL); /* older runtimes report an unusable device only here */
     if (rc == cudaErrorDevicesUnavailable)
         return say_taken(device, rc, err);
-    TRY(check_cuda(rc, "cannot use the GPU", err));
-    TRY(check_cuda(cudaGetDeviceProperties(&prop, device), "cannot use the GPU", err));
+    cuda_doing("cannot use the GPU");
+    cuda_note(rc);
+    CUDA(cudaGetDeviceProperties(&prop, device));
+    TRY(cuda_outcome(err));
     free(e->text);
     e->text = xstrdup(prop.name);
     e->peak = peak_of_device(device, &prop, e->job.how.precision);
@@ -129,23 +132,22 @@ static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp
 }
 
 /* Enables direct copies from one device to the other, where possible. */
-static int make_peers(struct engine *e, int from, int to, struct ddp_err *err)
+static void make_peers(struct engine *e, int from, int to)
 {
     int can = 0, a = e->stages[from].device, b = e->stages[to].device;
-    const char *what = "from GPU to GPU";
     if (a == b)
-        return 0;
-    TRY(check_cuda(cudaDeviceCanAccessPeer(&can, a, b), what, err));
+        return;
+    cuda_doing("from GPU to GPU");
+    CUDA(cudaDeviceCanAccessPeer(&can, a, b));
     e->far = e->far || !can;
     if (!can)
-        return 0;
-    TRY(stage_enter(&e->stages[from], err));
+        return;
+    stage_enter(&e->stages[from]);
     cudaError_t rc = cudaDeviceEnablePeerAccess(b, 0);
-    if (rc == cudaErrorPeerAccessAlreadyEnabled) {
+    if (rc == cudaErrorPeerAccessAlreadyEnabled)
         cudaGetLastError();
-        rc = cudaSuccess;
-    }
-    return check_cuda(rc, what, err);
+    else
+        cuda_note(rc);
 }
 
 /* ---- all ---- */
@@ -203,9 +205,11 @@ int stages_place(struct engine *e, struct ddp_err *err)
         rc = use_device(e, devices[i], &why);
     if (rc == 0)
         rc = cut_layers(e, &why);
-    if (rc == 0 && e->nstages > 1 &&
-        (make_peers(e, 0, 1, &why) < 0 || make_peers(e, 1, 0, &why) < 0))
-        rc = -1;
+    if (rc == 0 && e->nstages > 1) {
+        make_peers(e, 0, 1);
+        make_peers(e, 1, 0);
+        rc = cuda_outcome(&why);
+    }
     if (rc < 0)
         *err = why;
     return rc;

@@ -13,9 +13,9 @@
 
 #include "worker/cuda/autotune.h"
 #include "worker/cuda/comm.h"
-#include "worker/cuda/cuda_error.h"
 #include "worker/cuda/kernels.h"
 #include "worker/cuda/layers.h"
+#include "worker/cuda/resources.h"
 #include "worker/engine.h"
 #include "worker/pipeline_schedule.h"
 
@@ -86,6 +86,7 @@ struct mail {
 struct stage {
     struct engine *e;
     int index, device, lane; /* lane: comm.h */
+    char where[16];          /* in errors: ", stage 2"; "" if it is the only one */
     int from, to;            /* layers */
     struct layers_part part; /* its parameters */
     struct device_memory *memory;
@@ -229,12 +230,12 @@ struct engine *engine_open(const struct engine_job *job, struct ddp_err *err);
 void engine_close(struct engine *e);
 /* Waits for copies from pageable memory, which return before the data are on the
  * device; our streams do not wait for them. */
-int engine_arrive(struct engine *e, const char *what, struct ddp_err *err);
+void engine_arrive(struct engine *e);
 
 /* ---- transfer.c: the model's parameters, optimiser states and buffers ---- */
 enum direction { TO_DEVICE, TO_HOST };
-int transfer_buffers(struct engine *e, enum direction way, struct ddp_err *err);
-int transfer_model(struct engine *e, enum direction way, struct ddp_err *err);
+void transfer_buffers(struct engine *e, enum direction way);
+void transfer_model(struct engine *e, enum direction way);
 
 /* ---- devices.c ---- */
 
@@ -248,16 +249,15 @@ void stages_place_as(struct engine *e, const struct engine *other);
 
 /* Makes the stage's device current. Required before kernels are launched on its
  * streams, not before copies and waits. */
-int stage_enter(const struct stage *s, struct ddp_err *err);
+void stage_enter(const struct stage *s);
 /* Makes later work on `to` wait for the work now on the stage's main stream. */
-int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err);
+void stage_left(const struct stage *s, cudaStream_t to);
 /* fork: the other stages' main streams wait for the first one's. join: the reverse. A
  * graph is launched on the first one's. */
-int stages_fork(struct engine *e, struct ddp_err *err);
-int stages_join(struct engine *e, struct ddp_err *err);
-/* Fails if a kernel was rejected since the last call; the error names the stage: "a
- * step, stage 2: kernel ...". */
-int stage_launched(const struct stage *s, const char *what, struct ddp_err *err);
+void stages_fork(struct engine *e);
+void stages_join(struct engine *e);
+/* What is done from here on (cuda_doing()), and at which stage: "a step, stage 2". */
+void stage_doing(const struct stage *s, const char *what);
 
 /* ---- stages.c ---- */
 
@@ -265,33 +265,32 @@ int stage_launched(const struct stage *s, const char *what, struct ddp_err *err)
 void stages_describe(struct engine *e);
 /* Sends a step's parameters (learning rate, dropout) from the first stage to the
  * others, which wait for them. */
-int stages_order(struct engine *e, struct ddp_err *err);
+void stages_order(struct engine *e);
 /* A net's `done`: reports to spans.c. */
-int stage_put_layer(const char *layer, const char *way, void *stage, struct ddp_err *err);
+void stage_put_layer(const char *layer, const char *way, void *stage);
 /* Copies n bytes from one stage to another, whose main stream waits for them. `box`:
  * offset of this message in the engine's mail. */
-int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
-               void *at, size_t n, size_t box, struct ddp_err *err);
+void stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
+                void *at, size_t n, size_t box);
 /* After an update of the embedding's weight: sends it to the last stage, if the logits
  * there share it. */
-int stages_tie(struct engine *e, struct ddp_err *err);
+void stages_tie(struct engine *e);
 /* Most bytes that a set passes between stages. */
 size_t stages_box_bytes(const struct engine *e);
 /* Runs batch i of `batches`, in micro-batches, of a step with n samples of this rank:
  * forward and backward through all stages. */
-int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err);
+void stages_put_batch(struct engine *e, int i, int n, int batches);
 /* Runs k samples, from `from` on, of the step in `in` forward through all stages, in
  * set 0. `learn`: as micro-batch `batch` of a step, else as in a test. */
-int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
-                   struct ddp_err *err);
+void stages_forward(struct engine *e, int from, int k, bool learn, int batch);
 /* The loss of a set's outputs at the last stage and, unless `in` is NULL, its gradient;
  * see kernels.h. With tokens also a part of the weight gradients, in `grads`. */
-int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch,
-                float *grads, struct ddp_err *err);
+void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch,
+                 float *grads);
 /* Sets sizes[k] to 1 for each size k of the micro-batches of n samples. */
 void stages_sizes(const struct engine *e, int n, uint8_t *sizes);
 /* Makes the plans for these. */
-int stages_warm_up(struct engine *e, int n, struct ddp_err *err);
+void stages_warm_up(struct engine *e, int n);
 
 /* ---- autotune_ranks.c; does nothing without --tune ---- */
 
@@ -302,21 +301,20 @@ int autotune_on_all_ranks(struct engine *e, int n, int batches, struct ddp_err *
 
 /* ---- record.c ---- */
 
-/* The graph of a step, for this slot; NULL with `err`. `all`, samples of all ranks,
+/* The graph of a step, for this slot; NULL: a failure. `all`, samples of all ranks,
  * determines `mine`: a step is captured by all ranks at the same time, or by none, and
  * they replay what they have captured together, as NCCL requires ("Using NCCL with CUDA
  * Graphs"). */
-const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t slot,
-                                 struct ddp_err *err);
+const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t slot);
 /* Launches the step on the first stage's main stream, as a graph if there is one. */
-int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err);
+void engine_put_step(struct engine *e, const struct graph *g);
 /* Frees a graph's resources. */
 void engine_forget(struct engine *e, struct graph *g);
 
 /* nan_trace.c: finds the first NaN or infinity on this rank after a step with a bad
  * loss. Every rank calls it. Waits for steps in flight first. */
-int engine_find_bad(struct engine *e, const struct slot *slot,
-                    struct engine_result *result, struct ddp_err *err);
+void engine_find_bad(struct engine *e, const struct slot *slot,
+                     struct engine_result *result);
 
 /* ---- sums.c ---- */
 
@@ -332,39 +330,38 @@ void sums_plan(struct engine *e);
 size_t sums_state_floats(const struct stage *s);
 
 /* A net's `ready`, of a micro-batch's gradients. */
-int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err);
+void sums_ready(size_t offset, size_t count, void *stage);
 /* Starts the remaining reductions; the main stream waits for all. */
-int sums_finish(struct stage *s, struct ddp_err *err);
+void sums_finish(struct stage *s);
 /* Runs each of a step's collectives once, without effect, before the first step is
  * captured: NCCL connects ranks at their first collective, which all ranks must reach
  * at the same time. */
-int sums_warm_up(struct engine *e, struct ddp_err *err);
+void sums_warm_up(struct engine *e);
 /* Sums for norms over the ranks. Uses the stream of all other reductions, so that their
  * order is the same on all ranks. */
-int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err);
+void sums_norm(double *v, size_t n, void *stage);
 /* The norm's parts of all gradients. */
-int sums_squares(struct stage *s, struct ddp_err *err);
+void sums_squares(struct stage *s);
 /* Gathers all ranks' pieces into `block`, which has the layout of the stage's
  * gradients. */
-int sums_gather(struct stage *s, float *block, struct ddp_err *err);
+void sums_gather(struct stage *s, float *block);
 
 /* ---- spans.c; without --trace nothing is done ---- */
 
 /* Before and after the capture of a step. Its spans are reported each time it is
  * replayed. */
-int spans_begin(struct engine *e, struct ddp_err *err);
+void spans_begin(struct engine *e);
 struct spans *spans_end(struct engine *e);
 void spans_free(struct spans *s); /* NULL is allowed */
 /* Ends a span on the stage's main stream; it began where the previous one ended.
  * `what` NULL: not reported. */
-int spans_mark(struct stage *s, enum trace_row row, const char *what,
-               struct ddp_err *err);
+void spans_mark(struct stage *s, enum trace_row row, const char *what);
 /* The same for computation. */
-int spans_computed(struct stage *s, const char *what, struct ddp_err *err);
+void spans_computed(struct stage *s, const char *what);
 /* The same on the stream `sums`, for a reduction of `bytes`. */
-int spans_sum(struct stage *s, const char *what, size_t bytes, struct ddp_err *err);
+void spans_sum(struct stage *s, const char *what, size_t bytes);
 /* Before a step is submitted; after it has completed. */
-int spans_anchor(struct engine *e, struct ddp_err *err);
-int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err);
+void spans_anchor(struct engine *e);
+void spans_tell(struct engine *e, const struct slot *slot);
 
 #endif

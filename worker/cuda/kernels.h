@@ -1,8 +1,8 @@
 /* worker/cuda/kernels.h - our own kernels, for what the libraries do not compute
  *
  * Each function launches one or a few kernels on a stream and returns. Synchronising
- * the stream does not report a rejected launch; cuda_refused() does. All arrays are on
- * the device. Shapes and formulas are those of worker/kernels/kernels.h, and the tests
+ * the stream does not report a rejected launch; failure.h does. All arrays are on the
+ * device. Shapes and formulas are those of worker/kernels/kernels.h, and the tests
  * compare the kernels with the CPU's plain ones. The order of summation depends on the
  * shapes alone.
  *
@@ -26,10 +26,6 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* The first kernel of the calling thread that was rejected since the last call, and
- * its device; false: none. */
-bool cuda_refused(char *kernel, size_t size, int *device, cudaError_t *rc);
 
 enum cuda_type { CUDA_F32, CUDA_BF16, CUDA_F16 };
 
@@ -286,25 +282,23 @@ void cuda_judge(const double *parts, int blocks, float most,
 /* to = from * by; `to` may be `from` */
 void cuda_scale(const float *from, int64_t n, float by, float *to, cudaStream_t stream);
 
-/* n parameters w with gradients g * *scale and their optimiser's states (NULL: not used).
- * `updates`: made before this one. The weights are those from `at` on in the model's
- * block, of which those between borders do not decay (optim.h). The average goes `nearer`
- * of the way to w. A step that `head` reports as bad or skipped changes nothing. */
+/* A block of parameters w with gradients g * *scale, and their optimiser's states (NULL:
+ * not used). `updates`: made before this one. A step that `head` reports as bad or
+ * skipped changes nothing. */
 struct cuda_update {
     float *w;
     const float *g;
     float *states[OPTIM_STATES];
-    float nearer;
-    int64_t n;
-    size_t at, nborders;
-    const size_t *borders; /* on the device */
+    size_t first;          /* the block's place among those that the borders are of */
+    const size_t *borders; /* on the device: the optimiser's */
     const float *scale;
     const uint64_t *updates;
     const struct cuda_step *s;
     const struct cuda_head *head;
 };
-void cuda_optimise(const struct cuda_update *u, const struct optim *o,
-                   cudaStream_t stream);
+/* Updates n parameters from `at` on; their states are from `state` on. */
+void cuda_optimise(const struct cuda_update *u, const struct optim *o, size_t at,
+                   size_t n, size_t state, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -34,13 +34,12 @@ static struct cuda_norm norm_of(const struct layers *net, const struct layer *l,
                               .shared = net->settings.sum ? l->shared : NULL};
 }
 
-static int sum_norm(const struct layers *net, const struct layer *l, size_t n,
-                    struct ddp_err *err)
+static void sum_norm(const struct layers *net, const struct layer *l, size_t n)
 {
-    return net->settings.sum(l->shared, n, net->settings.arg, err);
+    net->settings.sum(l->shared, n, net->settings.arg);
 }
 
-int layers_warm_norms(struct layers *net, struct ddp_err *err)
+void layers_warm_norms(struct layers *net)
 {
     int C = 0;
     for (int i = net->from; net->settings.sum && i < net->to; i++) {
@@ -49,65 +48,66 @@ int layers_warm_norms(struct layers *net, struct ddp_err *err)
             l->given.C == C) /* a sum of this size was just run */
             continue;
         C = l->given.C;
-        TRY(sum_norm(net, l, 2 * (size_t)C + 1, err));
-        TRY(sum_norm(net, l, 2 * (size_t)C, err));
+        sum_norm(net, l, 2 * (size_t)C + 1);
+        sum_norm(net, l, 2 * (size_t)C);
     }
-    return 0;
 }
 
-static int norm_forward(struct layers *net, const struct layer *l,
-                        const struct cuda_norm *norm, struct ddp_err *err)
+static void norm_forward(struct layers *net, const struct layer *l,
+                         const struct cuda_norm *norm)
 {
     if (net->step && norm->shared) {
         cuda_norm_measure(norm, input_of(net, l), net->stream);
-        TRY(sum_norm(net, l, 2 * (size_t)l->given.C + 1, err));
+        sum_norm(net, l, 2 * (size_t)l->given.C + 1);
     }
     cuda_norm(norm, input_of(net, l), l->shortcut < 0 ? NULL : net->layers[l->shortcut].y,
               net->step != NULL, l->y, net->stream);
-    return 0;
 }
 
-static int norm_back(struct layers *net, const struct layer *l,
-                     const struct cuda_norm *norm, struct ddp_err *err)
+static void norm_back(struct layers *net, const struct layer *l,
+                      const struct cuda_norm *norm)
 {
     const void *dy = net->slots[l->slot];
     float *dw = grads_of(net, l->weight), *dbias = grads_of(net, l->bias);
     if (norm->shared) {
         cuda_norm_back_measure(norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
-        TRY(sum_norm(net, l, 2 * (size_t)l->given.C, err));
+        sum_norm(net, l, 2 * (size_t)l->given.C);
     }
     cuda_norm_back(norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
                    gradient_of(net, l->shortcut), net->stream);
-    return 0;
 }
 
-static int batch_norm(struct layers *net, const struct layer *l,
-                      const struct layer_plan *p, bool back, struct ddp_err *err)
+static void batch_norm(struct layers *net, const struct layer *l,
+                       const struct layer_plan *p, bool back)
 {
     struct cuda_norm norm = norm_of(net, l, p->n);
-    return (back ? norm_back : norm_forward)(net, l, &norm, err);
+    (back ? norm_back : norm_forward)(net, l, &norm);
 }
 
 const struct layer_op layer_batch_norm = {NULL, batch_norm};
 
-static int mean(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                bool back, struct ddp_err *err)
+static void mean(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 bool back)
 {
     struct cuda_map map = map_of(net, l->given, p->n);
     if (back)
         cuda_mean_back(net->slots[l->slot], map, gradient_of(net, l->in), net->stream);
     else
         cuda_mean(input_of(net, l), map, l->y, net->stream);
-    return 0;
 }
 
 const struct layer_op layer_mean = {NULL, mean};
 
-static int tell_done(const struct layers *net, const struct layer *l, const char *way,
-                     struct ddp_err *err)
+static void tell_done(const struct layers *net, const struct layer *l, const char *way)
 {
     const struct layers_settings *s = &net->settings;
-    return s->done ? s->done(l->spec->name, way, s->arg, err) : 0;
+    if (s->done)
+        s->done(l->spec->name, way, s->arg);
+}
+
+static void say_doing(const struct layers *net, const struct layer *l, const char *way)
+{
+    cuda_doing("'%s' %s%s", l->spec->name, way, net->settings.where);
 }
 
 /* Without samples only norms that are shared take part; never the logits. */
@@ -124,8 +124,7 @@ static void drop(const struct layers *net, const struct layer *l, void *y, int n
 }
 
 /* Of tokens: the gradient of what a layer has added, and that of dropout. */
-static int tokens_back(struct layers *net, const struct layer *l, int n,
-                       struct ddp_err *err)
+static void tokens_back(struct layers *net, const struct layer *l, int n)
 {
     void *dy = net->slots[l->slot];
     size_t count = l->outputs * (size_t)n, bytes = count * type_size(net->type);
@@ -134,80 +133,69 @@ static int tokens_back(struct layers *net, const struct layer *l, int n,
         if (l->shortcut_adds)
             cuda_add(to, dy, (int64_t)count, net->type, net->stream);
         else
-            TRY(check_cuda(
-                cudaMemcpyAsync(to, dy, bytes, cudaMemcpyDeviceToDevice, net->stream),
-                l->spec->name, err));
+            CUDA(cudaMemcpyAsync(to, dy, bytes, cudaMemcpyDeviceToDevice, net->stream));
     }
     if (drops(net, l))
         drop(net, l, dy, n);
-    return 0;
 }
 
-int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
-                   int batch, struct ddp_err *err)
+void layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
+                    int batch)
 {
     net->step = s;
     net->batch = batch;
-    for (int i = net->from; i < net->to; i++) {
+    for (int i = net->from; p && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
+        say_doing(net, l, "forward");
         if (takes_part(net, l, p->n))
-            TRY(l->op->run(net, l, &p->layers[i], false, err));
+            l->op->run(net, l, &p->layers[i], false);
         if (drops(net, l) && p->n > 0)
             drop(net, l, l->y, p->n);
         if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
             cuda_add(l->y, net->layers[l->shortcut].y, (int64_t)l->outputs * p->n,
                      net->type, net->stream);
-        TRY(tell_done(net, l, "forward", err));
+        tell_done(net, l, "forward");
     }
-    return 0;
 }
 
-int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
-                    struct ddp_err *err)
+void layers_backward(struct layers *net, struct layers_plan *p, float *grads)
 {
     const struct layers_settings *s = &net->settings;
     net->grads = grads;
-    for (int i = net->to - 1; i >= net->from; i--) {
+    for (int i = net->to - 1; p && i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
+        say_doing(net, l, "backward");
         if (net->tokens && p->n > 0)
-            TRY(tokens_back(net, l, p->n, err));
+            tokens_back(net, l, p->n);
         if (takes_part(net, l, p->n))
-            TRY(l->op->run(net, l, &p->layers[i], true, err));
-        TRY(tell_done(net, l, "backward", err));
+            l->op->run(net, l, &p->layers[i], true);
+        tell_done(net, l, "backward");
         if (l->weight && s->ready)
-            TRY(s->ready(l->weight->offset,
-                         l->weight->count + (l->bias ? l->bias->count : 0), s->arg, err));
+            s->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
+                     s->arg);
     }
-    p->warm |= !net->logits; /* whose logits are not part of this */
-    return 0;
 }
 
-int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
-                   struct ddp_err *err)
+void layers_warm_up(struct layers *net, struct layers_plan *p, float *grads)
 {
     const struct layers_settings settings = net->settings;
-    if (p->warm || p->n == 0)
-        return 0;
-    TRY(layers_settle(net, p, grads, err));
+    if (!p || p->warm || p->n == 0)
+        return;
+    layers_settle(net, p, grads);
     net->settings.sum = NULL; /* other ranks may have nothing to warm up */
     net->settings.ready = NULL;
-    int rc = layers_forward(net, p, NULL, 0, err) < 0
-                 ? -1
-                 : layers_backward(net, p, grads, err);
+    layers_forward(net, p, NULL, 0);
+    layers_backward(net, p, grads);
     net->settings = settings;
-    p->warm = rc == 0;
-    return rc;
+    p->warm = !cuda_failed();
 }
 
 /* ---- finding NaNs ---- */
 
-const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err)
+const float *layers_find_bad(struct layers *net, int n)
 {
     float *found = net->room;
-    if (check_cuda(
-            cudaMemsetAsync(found, 0, layers_places(net) * sizeof *found, net->stream),
-            "looking for a bad number", err) < 0)
-        return NULL;
+    CUDA(cudaMemsetAsync(found, 0, layers_places(net) * sizeof *found, net->stream));
     int64_t inputs = (int64_t)net->layers[0].inputs;
     if (net->x && !net->tokens)
         cuda_find_bad(net->x, n * inputs, net->type, found, net->stream);

@@ -17,8 +17,8 @@
 #ifndef WORKER_CUDA_LAYERS_H
 #define WORKER_CUDA_LAYERS_H
 
-#include "worker/cuda/cuda_error.h"
 #include "worker/cuda/kernels.h"
+#include "worker/cuda/resources.h"
 #include "worker/nn/model.h"
 
 #include <stdbool.h>
@@ -27,7 +27,7 @@ struct layers;      /* layers, activations for up to max_batch */
 struct layers_plan; /* the layers for n samples; owned by its net */
 
 /* Sums n numbers over the ranks, on the net's stream. */
-typedef int (*layers_sum_fn)(double *v, size_t n, void *arg, struct ddp_err *err);
+typedef void (*layers_sum_fn)(double *v, size_t n, void *arg);
 
 struct layers_settings {
     struct io_shape io;
@@ -39,11 +39,12 @@ struct layers_settings {
     layers_sum_fn sum;
     /* Called when a range of gradients, with offsets in the model's block, is final where
      * the stream is now; NULL: not needed. */
-    int (*ready)(size_t offset, size_t count, void *arg, struct ddp_err *err);
+    void (*ready)(size_t offset, size_t count, void *arg);
     /* Called after the kernels of a layer, "forward" or "backward", were launched; NULL:
      * not needed. */
-    int (*done)(const char *layer, const char *way, void *arg, struct ddp_err *err);
-    void *arg; /* of these three */
+    void (*done)(const char *layer, const char *way, void *arg);
+    void *arg;      /* of these three */
+    char where[16]; /* behind a layer's name in errors: ", stage 2" */
     enum precision precision;
     bool deterministic; /* only algorithms that give the same bits each time */
 };
@@ -65,27 +66,26 @@ void layers_turn(const struct model *model, int from, int to, const float *in, f
 
 /* `model` gives shapes and names. weights: a device block of layers_part()'s
  * floats, borrowed. Memory is allocated from `memory`, on the current device, which must
- * be the same at each call. */
+ * be the same at each call. After a failure the net may only be destroyed. */
 struct layers *layers_create(struct model *model, struct layers_settings settings,
                              float *weights, struct device_memory *memory,
-                             cudaStream_t stream, struct ddp_err *err);
+                             cudaStream_t stream);
 /* A view: the same layers with their own activations, for another batch in flight on
  * the same stream. It must be freed before `of`, whose plans it uses. */
-struct layers *layers_create_view(struct layers *of, struct device_memory *memory,
-                                  struct ddp_err *err);
+struct layers *layers_create_view(struct layers *of, struct device_memory *memory);
 void layers_destroy(struct layers *net);
 
 /* The plan for n samples, created at first use, which allocates and so must not be
- * during capture. 0 samples: only shared norms take part. */
-struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err);
+ * during capture. 0 samples: only shared norms take part. NULL: a failure, which the
+ * functions below that take a plan then leave as it is. */
+struct layers_plan *layers_plan(struct layers *net, int n);
 
 /* From now on plans, those that exist included, take these algorithms: a line
  * "KEY=PLACE" for a product (products.h), borrowed; its first line counts. The owner may
  * put another text in its place. Products
  * without a place, or whose algorithm cannot be taken, keep the library's default. Runs
  * the products of plans that change, as layers_warm_up() does. */
-int layers_choose(struct layers *net, char *const *choices, float *grads,
-                  struct ddp_err *err);
+void layers_choose(struct layers *net, char *const *choices, float *grads);
 /* The place in these choices (NULL: none) for a product, or -1. */
 int layers_chosen(const char *choices, const char *key);
 
@@ -107,8 +107,8 @@ struct layers_ends layers_ends(const struct layers *net);
 /* For tokens, whose logits are computed in parts: the loss and, if l->s is set, the
  * gradients of the last layer's output and, as the first part of the sum in `grads`,
  * of the embedding's weight. */
-int layers_token_loss(struct layers *net, const struct layers_plan *p,
-                      const struct cuda_loss *l, float *grads, struct ddp_err *err);
+void layers_token_loss(struct layers *net, const struct layers_plan *p,
+                       const struct cuda_loss *l, float *grads);
 
 /* An activation from a layer before `cut` that layers after it use; and its gradient. */
 enum { LAYERS_BORDERS = 4 };
@@ -122,26 +122,24 @@ int layers_borders(const struct layers *net, int cut,
                    struct layers_border out[LAYERS_BORDERS]);
 
 /* Runs each sum of norms over the ranks once, without effect. */
-int layers_warm_norms(struct layers *net, struct ddp_err *err);
+void layers_warm_norms(struct layers *net);
 
 /* From the input, or the borders, to the output, or the borders, as
  * micro-batch `batch` of the step. `s` NULL: a test, without dropout. */
-int layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
-                   int batch, struct ddp_err *err);
+void layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
+                    int batch);
 /* From the output's gradient, or the borders, backward into `grads`, which has the
  * layout of the weights; follows layers_forward(). */
-int layers_backward(struct layers *net, struct layers_plan *p, float *grads,
-                    struct ddp_err *err);
+void layers_backward(struct layers *net, struct layers_plan *p, float *grads);
 
 /* After a pass of n samples: which of model_tell_place()'s places have a number that is
  * not finite? The host may copy the result when the stream has reached this point. */
-const float *layers_find_bad(struct layers *net, int n, struct ddp_err *err);
+const float *layers_find_bad(struct layers *net, int n);
 
 /* Runs forward and backward once for a plan, without effect: libraries load kernels
  * and may allocate at a product's first run, which is not allowed during capture. As
  * in a test, so that running means are unchanged, and without other ranks; it
  * overwrites what every step writes anew, `grads` included. */
-int layers_warm_up(struct layers *net, struct layers_plan *p, float *grads,
-                   struct ddp_err *err);
+void layers_warm_up(struct layers *net, struct layers_plan *p, float *grads);
 
 #endif

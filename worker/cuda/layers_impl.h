@@ -196,8 +196,7 @@ static inline size_t layers_places(const struct layers *net)
 /* ---- plan.c ---- */
 
 /* Runs each of a plan's products once, with an algorithm that its library accepts. */
-int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
-                  struct ddp_err *err);
+void layers_settle(struct layers *net, struct layers_plan *p, float *grads);
 
 /* A product of a plan. */
 struct site {
@@ -208,11 +207,10 @@ struct site {
     char key[PRODUCT_KEY];
 };
 
-/* Calls `one` for each product of a plan; a result other than 0 stops. */
-typedef int (*product_fn)(struct layers *net, const struct site *at, void *arg,
-                          struct ddp_err *err);
-int layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
-                        void *arg, struct ddp_err *err);
+/* Calls `one` for each product of a plan, up to a failure. */
+typedef void (*product_fn)(struct layers *net, const struct site *at, void *arg);
+void layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
+                         void *arg);
 /* cuDNN's graph of this key, which equal products share; NULL there: it is to be made. */
 struct dnn_graph **layers_graph(struct layers *net, const char *key);
 /* Frees all plans of a net that is no view. */

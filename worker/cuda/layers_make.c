@@ -65,7 +65,7 @@ static struct layer shape_layer(const struct model_op *op, size_t rows)
                           .slot = -1};
 }
 
-static int shape_all(struct layers *net, const struct model *model, struct ddp_err *err)
+static void shape_all(struct layers *net, const struct model *model)
 {
     size_t batch = (size_t)net->settings.max_batch;
     for (; net->nlayers < model_layers(model); net->nlayers++) {
@@ -76,12 +76,10 @@ static int shape_all(struct layers *net, const struct model *model, struct ddp_e
         l->type = last && !net->tokens ? CUDA_F32 : net->type; /* the model's outputs */
         size_t most = l->inputs > l->before ? l->inputs : l->before;
         if (most * batch >= (size_t)1 << 31)
-            return err_set(err,
-                           "'%s' of %zu samples is too large for the cuda engine: "
-                           "try a smaller --batch-size",
-                           l->spec->name, batch);
+            cuda_fail("'%s' of %zu samples is too large for the cuda engine: try a "
+                      "smaller --batch-size",
+                      l->spec->name, batch);
     }
-    return 0;
 }
 
 /* The weights of layer i for each output: C channels of so many places. */
@@ -121,8 +119,7 @@ static bool crosses(const struct layers *net, int of, int cut)
     return of < cut && cut < net->nlayers && model_used_after(net->host, cut - 1, of);
 }
 
-static int take_slots(struct layers *net, struct device_memory *memory,
-                      struct ddp_err *err)
+static void take_slots(struct layers *net, struct device_memory *memory)
 {
     OWNED int *slots = xcalloc((size_t)net->nlayers, sizeof *slots);
     size_t sizes[MODEL_MAX_SLOTS] = {0};
@@ -136,10 +133,8 @@ static int take_slots(struct layers *net, struct device_memory *memory,
     }
     for (int i = 0; i < MODEL_MAX_SLOTS; i++) {
         if (sizes[i])
-            TRY(device_alloc(memory, "their gradients", sizes[i] * each, &net->slots[i],
-                             err));
+            net->slots[i] = device_alloc(memory, "their gradients", sizes[i] * each);
     }
-    return 0;
 }
 
 /* The floats that a layer of ours saves for backward, or has of the host's. */
@@ -153,8 +148,7 @@ static size_t floats_saved(const struct layer *l, size_t batch)
                                               : 0;
 }
 
-static int take_activations(struct layers *net, struct device_memory *memory,
-                            struct ddp_err *err)
+static void take_activations(struct layers *net, struct device_memory *memory)
 {
     const char *what = "activations";
     size_t widest = 0, filter = 0, queries = 0, batch = (size_t)net->settings.max_batch;
@@ -162,24 +156,23 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     for (int i = 0; i < net->from; i++) {
         struct layer *l = &net->layers[i];
         if (crosses(net, i, net->from))
-            TRY(device_alloc(memory, what, l->outputs * each, &l->y, err));
+            l->y = device_alloc(memory, what, l->outputs * each);
     }
     for (int i = net->from; i < net->to; i++) {
         struct layer *l = &net->layers[i];
         size_t size = batch * type_size(l->type);
         size_t saved = floats_saved(l, batch) * sizeof(float);
         const float *turns = model_op(net->host, i).turns;
-        TRY(device_alloc(memory, what, l->outputs * size, &l->y, err));
+        l->y = device_alloc(memory, what, l->outputs * size);
         if (l->spec->pool)
-            TRY(device_alloc(memory, what, l->outputs * batch, &l->arg, err));
+            l->arg = device_alloc(memory, what, l->outputs * batch);
         if (saved > 0)
-            TRY(device_alloc(memory, what, saved, &l->saved, err));
+            l->saved = device_alloc(memory, what, saved);
         if (turns)
-            TRY(check_cuda(cudaMemcpy(l->saved, turns, saved, cudaMemcpyHostToDevice),
-                           what, err));
+            CUDA(cudaMemcpy(l->saved, turns, saved, cudaMemcpyHostToDevice));
         if (l->spec->kind == LAYER_NORM && net->settings.sum)
-            TRY(device_alloc(memory, what, (2 * (size_t)l->given.C + 1) * sizeof(double),
-                             &l->shared, err));
+            l->shared =
+                device_alloc(memory, what, (2 * (size_t)l->given.C + 1) * sizeof(double));
         if (is_conv(l) && !l->spec->bare && l->before > widest)
             widest = l->before;
         if (is_conv(l) && l->weight->count > filter)
@@ -191,64 +184,63 @@ static int take_activations(struct layers *net, struct device_memory *memory,
     size_t input = net->tokens ? batch * (net->layers[0].rows + 1) * sizeof(uint32_t)
                                : net->layers[0].inputs * each;
     if (net->from == 0 || net->tokens) /* layers are warmed up with these zeros */
-        TRY(device_alloc(memory, what, input, &net->x, err));
+        net->x = device_alloc(memory, what, input);
     if (net->of) /* views run one after the other: they share scratch memory */
-        return 0;
+        return;
     if (widest)
-        TRY(device_alloc(memory, what, widest * each, &net->z, err));
+        net->z = device_alloc(memory, what, widest * each);
     if (net->type == CUDA_F32)
-        return 0;
+        return;
     if (queries)
-        TRY(device_alloc(memory, what, queries * batch * sizeof(float), &net->dq, err));
-    return device_alloc(memory, what, filter * type_size(net->type) + 1, &net->dw, err);
+        net->dq = device_alloc(memory, what, queries * batch * sizeof(float));
+    net->dw = device_alloc(memory, what, filter * type_size(net->type) + 1);
 }
 
 /* Running means and variances, with the layout of the model's block. */
-static int take_buffers(struct layers *net, struct device_memory *memory,
-                        struct ddp_err *err)
+static void take_buffers(struct layers *net, struct device_memory *memory)
 {
     size_t at = 0, bytes = net->part.buffer_count * sizeof(float);
     if (bytes > 0)
-        TRY(device_alloc(memory, "weights", bytes, &net->buffers, err));
+        net->buffers = device_alloc(memory, "weights", bytes);
     for (int i = net->from; i < net->to; i++) {
         net->layers[i].running = net->buffers + at;
         at += model_op(net->host, i).buffers;
     }
-    return 0;
 }
 
 /* A workspace with which each product has an algorithm. */
-static int take_workspace(struct layers *net, struct device_memory *memory,
-                          struct ddp_err *err)
+static void take_workspace(struct layers *net, struct device_memory *memory)
 {
     enum { LARGER = 4 };
+    if (cuda_failed())
+        return;
     net->workspace_bytes = WORKSPACE;
-    while (!layers_plan(net, net->settings.max_batch, err))
-        if ((net->workspace_bytes *= LARGER) > WORKSPACE_MOST)
-            return -1;
-    return device_alloc(memory, "workspace", net->workspace_bytes, &net->workspace, err);
+    while (!layers_plan(net, net->settings.max_batch) &&
+           net->workspace_bytes * LARGER <= WORKSPACE_MOST) {
+        net->workspace_bytes *= LARGER;
+        cuda_outcome(NULL);
+    }
+    net->workspace = device_alloc(memory, "workspace", net->workspace_bytes);
 }
 
-static int take_all(struct layers *net, struct device_memory *memory, struct ddp_err *err)
+static void take_all(struct layers *net, struct device_memory *memory)
 {
     size_t narrow = (net->part.count + net->part.tied) * type_size(net->type);
-    if (net->type == CUDA_F32)
-        net->narrow = (char *)net->weights;
-    else if (device_alloc(memory, "weights", narrow, &net->narrow, err) < 0)
-        return -1;
-    TRY(take_buffers(net, memory, err));
-    TRY(take_activations(net, memory, err));
-    TRY(take_slots(net, memory, err));
+    net->narrow = net->type == CUDA_F32 ? (char *)net->weights
+                                        : device_alloc(memory, "weights", narrow);
+    take_buffers(net, memory);
+    take_activations(net, memory);
+    take_slots(net, memory);
     size_t room = layers_places(net) > CUDA_ROOM ? layers_places(net) : CUDA_ROOM;
-    TRY(device_alloc(memory, "workspace", room * sizeof(float), &net->room, err));
+    net->room = device_alloc(memory, "workspace", room * sizeof(float));
     if (net->tokens)
-        TRY(seq_make(net, memory, err));
-    return take_workspace(net, memory, err);
+        seq_make(net, memory);
+    take_workspace(net, memory);
 }
 
 struct layers *layers_create(struct model *model, struct layers_settings settings,
                              float *weights, struct device_memory *memory,
-                             cudaStream_t stream, struct ddp_err *err)
+                             cudaStream_t stream)
 {
     static const enum cuda_type types[] = {[PRECISION_FP32] = CUDA_F32,
                                            [PRECISION_BF16] = CUDA_BF16,
@@ -266,18 +258,17 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     net->part = layers_part(model, net->from, net->to);
     net->stream = stream;
     net->weights = weights;
-    if (check_blas(cublasLtCreate(&net->blas), "cannot start", err) < 0 ||
-        check_dnn(cudnnCreate(&net->dnn), "cannot start", err) < 0 ||
-        check_dnn(cudnnSetStream(net->dnn, stream), "cannot start", err) < 0 ||
-        shape_all(net, model, err) < 0 || take_all(net, memory, err) < 0) {
-        layers_destroy(net);
-        return NULL;
-    }
+    cuda_doing("cannot start");
+    BLAS(cublasLtCreate(&net->blas));
+    DNN(cudnnCreate(&net->dnn));
+    DNN(cudnnSetStream(net->dnn, stream));
+    shape_all(net, model);
+    if (!cuda_failed())
+        take_all(net, memory);
     return net;
 }
 
-struct layers *layers_create_view(struct layers *of, struct device_memory *memory,
-                                  struct ddp_err *err)
+struct layers *layers_create_view(struct layers *of, struct device_memory *memory)
 {
     struct layers *net = xcalloc(1, sizeof *net);
     size_t n = (size_t)of->nlayers + LOGITS;
@@ -285,10 +276,8 @@ struct layers *layers_create_view(struct layers *of, struct device_memory *memor
     net->of = of;
     net->layers = xcalloc(n, sizeof *net->layers);
     memcpy(net->layers, of->layers, n * sizeof *net->layers);
-    if (take_activations(net, memory, err) < 0 || take_slots(net, memory, err) < 0) {
-        layers_destroy(net);
-        return NULL;
-    }
+    take_activations(net, memory);
+    take_slots(net, memory);
     return net;
 }
 

@@ -95,7 +95,15 @@ void cuda_scale(const float *from, int64_t n, float by, float *to, cudaStream_t 
         LAUNCH(scale<1>, blocks_for(n), THREADS, stream, from, n, by, to);
 }
 
-static __device__ inline bool left_out(const struct cuda_update &u)
+/* A piece of the block: n weights, the model's from `at` on, of which those between
+ * borders do not decay (optim.h). The average goes `nearer` of the way to them. */
+struct piece : cuda_update {
+    int64_t n;
+    size_t at, nborders;
+    float nearer;
+};
+
+static __device__ inline bool left_out(const struct piece &u)
 {
     return u.head->sums.bad > 0 || u.head->sums.skipped > 0;
 }
@@ -104,7 +112,7 @@ static __device__ inline bool left_out(const struct cuda_update &u)
  * w with the gradient g and its states. */
 struct sgd {
     float momentum;
-    static __device__ void begin(const struct cuda_update &u, float *rates)
+    static __device__ void begin(const struct piece &u, float *rates)
     {
         rates[0] = u.s->lr;
     }
@@ -119,7 +127,7 @@ struct sgd {
 struct adam {
     float log_b1, log_b2; /* 1 - b^t = -expm1(t log b) */
     float b1, b2, eps, shrink;
-    __device__ void begin(const struct cuda_update &u, float *rates) const
+    __device__ void begin(const struct piece &u, float *rates) const
     {
         float t = (float)(*u.updates + 1);
         rates[0] = u.s->lr / -expm1f(t * log_b1);
@@ -138,7 +146,7 @@ struct adam {
 
 struct adadelta {
     float rho, eps;
-    static __device__ void begin(const struct cuda_update &u, float *rates)
+    static __device__ void begin(const struct piece &u, float *rates)
     {
         rates[0] = u.s->lr;
     }
@@ -155,7 +163,7 @@ struct adadelta {
 /* Updates V parameters from i on. *passed: how many borders are before them, or fewer. It
  * only rises, since a thread walks upwards: that takes no search. */
 template <int V, class O>
-static __device__ inline void update(const struct cuda_update &u, const O &o,
+static __device__ inline void update(const struct piece &u, const O &o,
                                      const float *rates, float scale, float decay,
                                      int64_t i, size_t *passed)
 {
@@ -183,7 +191,7 @@ static __device__ inline void update(const struct cuda_update &u, const O &o,
 }
 
 template <int V, class O>
-static __global__ void optimise(struct cuda_update u, O o, float decay)
+static __global__ void optimise(struct piece u, O o, float decay)
 {
     __shared__ float rates[4];
     if (left_out(u))
@@ -202,7 +210,7 @@ static __global__ void optimise(struct cuda_update u, O o, float decay)
 }
 
 template <class O>
-static void put_optimiser(struct cuda_update u, O o, float decay, cudaStream_t stream)
+static void put_optimiser(const struct piece &u, O o, float decay, cudaStream_t stream)
 {
     uintptr_t lies = (uintptr_t)u.w | (uintptr_t)u.g | (uintptr_t)u.states[0] |
                      (uintptr_t)u.states[1] |
@@ -213,22 +221,39 @@ static void put_optimiser(struct cuda_update u, O o, float decay, cudaStream_t s
         LAUNCH((optimise<1, O>), blocks_for(u.n), THREADS, stream, u, o, decay);
 }
 
-void cuda_optimise(const struct cuda_update *u, const struct optim *by,
-                   cudaStream_t stream)
+static struct piece piece_of(const struct cuda_update *block, const struct optim *o,
+                             size_t at, size_t n, size_t state)
 {
+    struct piece u;
+    static_cast<struct cuda_update &>(u) = *block;
+    u.w += at;
+    u.g += at;
+    for (int k = 0; k < OPTIM_STATES; k++)
+        u.states[k] = u.states[k] ? u.states[k] + state : NULL;
+    u.n = (int64_t)n;
+    u.at = u.first + at;
+    u.nborders = o->nborders;
+    u.nearer = optim_nearer(o);
+    return u;
+}
+
+void cuda_optimise(const struct cuda_update *block, const struct optim *by, size_t at,
+                   size_t n, size_t state, cudaStream_t stream)
+{
+    struct piece u = piece_of(block, by, at, n, state);
     const struct optim_type *t = by->type;
     float decay = optim_penalty(by), b2 = optim_beta2(by);
     float log_b1 = (float)log((double)t->b1), log_b2 = (float)log((double)b2);
     switch (t->rule) {
     case RULE_SGD:
-        put_optimiser(*u, sgd{by->settings.momentum}, decay, stream);
+        put_optimiser(u, sgd{by->settings.momentum}, decay, stream);
         break;
     case RULE_ADAM:
-        put_optimiser(*u, adam{log_b1, log_b2, t->b1, b2, t->eps, optim_shrink(by)},
-                      decay, stream);
+        put_optimiser(u, adam{log_b1, log_b2, t->b1, b2, t->eps, optim_shrink(by)}, decay,
+                      stream);
         break;
     case RULE_ADADELTA:
-        put_optimiser(*u, adadelta{t->b1, t->eps}, decay, stream);
+        put_optimiser(u, adadelta{t->b1, t->eps}, decay, stream);
         break;
     }
 }

@@ -27,55 +27,55 @@ static void plan_free(const struct layers *net, struct layers_plan *p)
     free(p);
 }
 
-int layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
-                        void *arg, struct ddp_err *err)
+void layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
+                         void *arg)
 {
     for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
         const struct layer *l = &net->layers[i];
         struct site at = {l->op->products, l, &p->layers[i], 0, ""};
         for (; at.of && at.plan->n > 0 && at.pass < PASSES; at.pass++) {
-            if (!has_product(l, at.pass))
+            if (!has_product(l, at.pass) || cuda_failed())
                 continue;
+            cuda_doing("'%s'%s", l->spec->name, net->settings.where);
             at.of->key(net, l, at.plan->n, at.pass, at.key, sizeof at.key);
-            int rc = one(net, &at, arg, err);
-            if (rc != 0)
-                return rc;
+            one(net, &at, arg);
         }
     }
-    return 0;
 }
 
 /* Makes the plan take the first algorithm from this place of the list on that it can. */
-static int take(struct layers *net, const struct site *at, int place, struct ddp_err *err)
+static bool take(struct layers *net, const struct site *at, int place)
 {
     int rc = 0;
     struct algorithm *how = &at->plan->how[at->pass];
     for (how->place = place; rc == 0; how->place += rc == 0)
-        rc = at->of->build(net, at->layer, at->plan, at->pass, how, err);
-    return rc < 0 ? -1 : 0;
+        rc = at->of->build(net, at->layer, at->plan, at->pass, how);
+    return rc > 0;
 }
 
 /* Runs a product with its algorithm, or else with the first one of the library's list
  * that works, which the plan keeps: a library may refuse what it recommends. */
-static int settle(struct layers *net, const struct site *at, void *arg,
-                  struct ddp_err *err)
+static void settle(struct layers *net, const struct site *at, void *arg)
 {
-    struct ddp_err ignored;
+    struct ddp_err first;
     struct algorithm *how = &at->plan->how[at->pass];
-    int rc = at->of->play(net, at->layer, at->plan, at->pass, err);
-    for (int next = 0; rc < 0 && take(net, at, next, &ignored) == 0;
-         next = how->place + 1) {
+    at->of->play(net, at->layer, at->plan, at->pass);
+    if (cuda_outcome(&first) == 0)
+        return;
+    for (int next = 0; take(net, at, next); next = how->place + 1) {
         cudaGetLastError();
-        rc = at->of->play(net, at->layer, at->plan, at->pass, &ignored);
+        at->of->play(net, at->layer, at->plan, at->pass);
+        if (cuda_outcome(NULL) == 0)
+            return;
     }
-    return rc;
+    cuda_outcome(NULL); /* the end of the list */
+    cuda_fail("%s", first.text);
 }
 
-int layers_settle(struct layers *net, struct layers_plan *p, float *grads,
-                  struct ddp_err *err)
+void layers_settle(struct layers *net, struct layers_plan *p, float *grads)
 {
     net->grads = grads;
-    return layers_each_product(net, p, settle, NULL, err);
+    layers_each_product(net, p, settle, NULL);
 }
 
 int layers_chosen(const char *choices, const char *key)
@@ -96,46 +96,42 @@ static bool take_chosen(struct layers *net, const struct site *at)
     struct algorithm *mine = &at->plan->how[at->pass];
     const char *choices = net->choices ? *net->choices : NULL;
     struct algorithm how = {.place = layers_chosen(choices, at->key)};
-    struct ddp_err ignored;
     bool taken = how.place >= 0 && how.place != mine->place &&
-                 at->of->build(net, at->layer, at->plan, at->pass, &how, &ignored) > 0;
+                 at->of->build(net, at->layer, at->plan, at->pass, &how) > 0;
+    cuda_outcome(NULL);
     if (taken)
         *mine = how;
     return taken;
 }
 
-static int plan_product(struct layers *net, const struct site *at, void *arg,
-                        struct ddp_err *err)
+static void plan_product(struct layers *net, const struct site *at, void *arg)
 {
-    TRY(at->of->describe(net, at->layer, at->plan, at->pass, at->key, err));
+    at->of->describe(net, at->layer, at->plan, at->pass, at->key);
     at->plan->how[at->pass].place = -1;
-    return take_chosen(net, at) ? 0 : take(net, at, 0, err);
+    if (!cuda_failed() && !take_chosen(net, at))
+        take(net, at, 0);
 }
 
-static int choose_again(struct layers *net, const struct site *at, void *arg,
-                        struct ddp_err *err)
+static void choose_again(struct layers *net, const struct site *at, void *arg)
 {
     *(bool *)arg |= take_chosen(net, at);
-    return 0;
 }
 
-int layers_choose(struct layers *net, char *const *choices, float *grads,
-                  struct ddp_err *err)
+void layers_choose(struct layers *net, char *const *choices, float *grads)
 {
     net->choices = choices;
     for (struct layers_plan *p = net->plans; p; p = p->next) {
         bool changed = false;
-        TRY(layers_each_product(net, p, choose_again, &changed, err));
+        layers_each_product(net, p, choose_again, &changed);
         if (changed)
-            TRY(layers_settle(net, p, grads, err));
+            layers_settle(net, p, grads);
     }
-    return 0;
 }
 
-struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
+struct layers_plan *layers_plan(struct layers *net, int n)
 {
     if (net->of)
-        return layers_plan(net->of, n, err);
+        return layers_plan(net->of, n);
     struct layers_plan *p = net->plans;
     while (p && p->n != n)
         p = p->next;
@@ -146,7 +142,8 @@ struct layers_plan *layers_plan(struct layers *net, int n, struct ddp_err *err)
     p->n = n;
     for (int i = net->from; i < products_end(net); i++)
         p->layers[i].n = i < net->nlayers ? n : logits_rows(net, &net->layers[i], n);
-    if (layers_each_product(net, p, plan_product, NULL, err) < 0) {
+    layers_each_product(net, p, plan_product, NULL);
+    if (cuda_failed()) {
         plan_free(net, p);
         return NULL;
     }

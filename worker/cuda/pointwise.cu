@@ -193,8 +193,8 @@ void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map m, floa
 static void put_rest(struct cuda_map m, void *dz, cudaStream_t stream)
 {
     if (m.H % 2 || m.W % 2)
-        cudaMemsetAsync(dz, 0, elements(m) * (size_t)(m.type == CUDA_F32 ? 4 : 2),
-                        stream);
+        CUDA(cudaMemsetAsync(dz, 0, elements(m) * (size_t)(m.type == CUDA_F32 ? 4 : 2),
+                             stream));
 }
 
 void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, float scale,

@@ -17,8 +17,6 @@
 
 #include <stdio.h>
 
-static const char *const what = "a linear layer";
-
 /* A stored matrix, and whether it is read transposed. */
 struct operand {
     int rows, columns;
@@ -37,17 +35,16 @@ struct aligned {
     uint32_t a, b, d;
 };
 
-static int set(struct product *p, cublasLtMatmulDescAttributes_t name, const void *value,
-               size_t size, struct ddp_err *err)
+static void set(struct product *p, cublasLtMatmulDescAttributes_t name, const void *value,
+                size_t size)
 {
-    return check_blas(cublasLtMatmulDescSetAttribute(p->op, name, value, size), what,
-                      err);
+    BLAS(cublasLtMatmulDescSetAttribute(p->op, name, value, size));
 }
 
 /* `d` is of type `out`. */
-static int product_make(const struct layers *net, struct product *p, struct operand a,
-                        struct operand b, enum cuda_type out, cublasLtEpilogue_t epilogue,
-                        const void *bias, struct ddp_err *err)
+static void product_make(const struct layers *net, struct product *p, struct operand a,
+                         struct operand b, enum cuda_type out,
+                         cublasLtEpilogue_t epilogue, const void *bias)
 {
     static const cudaDataType_t types[] = {
         [CUDA_F32] = CUDA_R_32F, [CUDA_BF16] = CUDA_R_16BF, [CUDA_F16] = CUDA_R_16F};
@@ -59,35 +56,28 @@ static int product_make(const struct layers *net, struct product *p, struct oper
     uint64_t m = (uint64_t)(a.transposed ? a.columns : a.rows);
     uint64_t n = (uint64_t)(b.transposed ? b.rows : b.columns);
     cudaDataType_t type = types[net->type];
-    TRY(check_blas(cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F), what, err));
-    TRY(check_blas(cublasLtMatrixLayoutCreate(&p->a, type, (uint64_t)a.rows,
-                                              (uint64_t)a.columns, a.rows),
-                   what, err));
-    TRY(check_blas(cublasLtMatrixLayoutCreate(&p->b, type, (uint64_t)b.rows,
-                                              (uint64_t)b.columns, b.rows),
-                   what, err));
-    TRY(check_blas(cublasLtMatrixLayoutCreate(&p->d, types[out], m, n, (int64_t)m), what,
-                   err));
-    TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a, err));
-    TRY(set(p, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b, err));
-    TRY(set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, err));
+    BLAS(cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F));
+    BLAS(cublasLtMatrixLayoutCreate(&p->a, type, (uint64_t)a.rows, (uint64_t)a.columns,
+                                    a.rows));
+    BLAS(cublasLtMatrixLayoutCreate(&p->b, type, (uint64_t)b.rows, (uint64_t)b.columns,
+                                    b.rows));
+    BLAS(cublasLtMatrixLayoutCreate(&p->d, types[out], m, n, (int64_t)m));
+    set(p, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
+    set(p, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
+    set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (bias)
-        TRY(set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias, err));
-    return 0;
+        set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
 /* d = a b, plus `added`, if not NULL, which may be d. */
-static int multiply(const struct layers *net, const struct layer_plan *p, enum pass pass,
-                    const void *a, const void *b, const void *added, void *d,
-                    const char *name, struct ddp_err *err)
+static void multiply(const struct layers *net, const struct layer_plan *p, enum pass pass,
+                     const void *a, const void *b, const void *added, void *d)
 {
     float one = 1, zero = 0;
     const struct product *of = &p->products[pass];
-    return check_blas(cublasLtMatmul(net->blas, of->op, &one, a, of->a, b, of->b,
-                                     added ? &one : &zero, added ? added : d, of->d, d,
-                                     of->d, &p->how[pass].blas, net->workspace, WORKSPACE,
-                                     net->stream),
-                      name, err);
+    BLAS(cublasLtMatmul(net->blas, of->op, &one, a, of->a, b, of->b, added ? &one : &zero,
+                        added ? added : d, of->d, d, of->d, &p->how[pass].blas,
+                        net->workspace, WORKSPACE, net->stream));
 }
 
 static bool dense(const struct layer *l)
@@ -131,9 +121,8 @@ static struct aligned aligned_as(const struct layers *net, const struct layer *l
                : (struct aligned){w, 256, alignment((size_t)(uintptr_t)bias_of(net, l))};
 }
 
-static int linear_describe(struct layers *net, const struct layer *l,
-                           struct layer_plan *p, enum pass pass, const char *key,
-                           struct ddp_err *err)
+static void linear_describe(struct layers *net, const struct layer *l,
+                            struct layer_plan *p, enum pass pass, const char *key)
 {
     int C = (int)(l->inputs / l->rows), K = l->wide.C, n = p->n * (int)l->rows;
     bool forth = pass == PASS_FORWARD, weights = pass == PASS_WEIGHTS;
@@ -144,15 +133,13 @@ static int linear_describe(struct layers *net, const struct layer *l,
     cublasLtEpilogue_t epilogue = forth && l->spec->relu ? CUBLASLT_EPILOGUE_RELU_BIAS
                                   : forth && l->bias     ? CUBLASLT_EPILOGUE_BIAS
                                                          : CUBLASLT_EPILOGUE_DEFAULT;
-    int rc = product_make(net, &p->products[pass], a, b, result_type(net, l, pass),
-                          epilogue, forth ? bias_of(net, l) : NULL, err);
-    return rc < 0 ? err_prefix(err, "'%s'", l->spec->name) : 0;
+    product_make(net, &p->products[pass], a, b, result_type(net, l, pass), epilogue,
+                 forth ? bias_of(net, l) : NULL);
 }
 
 /* Of the algorithms whose sums are in float, partial sums included. */
 static int linear_build(struct layers *net, const struct layer *l,
-                        const struct layer_plan *p, enum pass pass, struct algorithm *out,
-                        struct ddp_err *err)
+                        const struct layer_plan *p, enum pass pass, struct algorithm *out)
 {
     enum { MOST_FOUND = 8 };
     const struct product *of = &p->products[pass];
@@ -185,11 +172,10 @@ static int linear_build(struct layers *net, const struct layer *l,
                                             wish, MOST_FOUND, found, &n);
     if (wish)
         cublasLtMatmulPreferenceDestroy(wish);
-    if (check_blas(rc, what, err) < 0)
-        return err_prefix(err, "'%s'", l->spec->name);
-    if (out->place >= n)
-        return err_set(err, "'%s': %s: cuBLASLt has no algorithm for it", l->spec->name,
-                       what);
+    if (rc == CUBLAS_STATUS_SUCCESS && out->place >= n)
+        cuda_fail("'%s': cuBLASLt has no algorithm for it", l->spec->name);
+    if (!blas_note(rc) || out->place >= n)
+        return -1;
     out->blas = found[out->place].algo;
     return found[out->place].state == CUBLAS_STATUS_SUCCESS;
 }
@@ -209,45 +195,46 @@ static void linear_key(const struct layers *net, const struct layer *l, int n,
 /* ---- running ---- */
 
 /* Rows from `from` on of the layer's input; `more`: add to the weight's gradient. */
-int linear_rows(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                enum pass pass, size_t from, bool more, struct ddp_err *err)
+void linear_rows(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 enum pass pass, size_t from, bool more)
 {
-    const char *name = l->spec->name;
     size_t C = from * (l->inputs / l->rows) * type_size(net->type);
     const char *x = (const char *)input_of(net, l) + C, *added = added_to(net, l, pass);
     const void *w = weights_at(net, l->weight), *dy = net->slots[l->slot];
     float *dw = grads_of(net, l->weight);
     if (pass == PASS_FORWARD)
-        return multiply(net, p, pass, w, x, drops(net, l) ? NULL : added, l->y, name,
-                        err);
-    if (pass == PASS_WEIGHTS)
-        return multiply(net, p, pass, dense(l) ? dy : x, dense(l) ? x : dy,
-                        more ? dw : NULL, dw, name, err);
-    return multiply(net, p, pass, w, dy, added, (char *)gradient_of(net, l->in) + C, name,
-                    err);
+        multiply(net, p, pass, w, x, drops(net, l) ? NULL : added, l->y);
+    else if (pass == PASS_WEIGHTS)
+        multiply(net, p, pass, dense(l) ? dy : x, dense(l) ? x : dy, more ? dw : NULL,
+                 dw);
+    else
+        multiply(net, p, pass, w, dy, added, (char *)gradient_of(net, l->in) + C);
 }
 
-static int linear_play(struct layers *net, const struct layer *l,
-                       const struct layer_plan *p, enum pass pass, struct ddp_err *err)
+static void linear_play(struct layers *net, const struct layer *l,
+                        const struct layer_plan *p, enum pass pass)
 {
-    return linear_rows(net, l, p, pass, 0, false, err);
+    linear_rows(net, l, p, pass, 0, false);
 }
 
 static const struct products linear_products = {linear_key, linear_describe, linear_build,
                                                 linear_play};
 
-static int linear(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                  bool back, struct ddp_err *err)
+static void linear(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                   bool back)
 {
     struct cuda_map map = {net->type, p->n * (int)l->rows, l->wide.C, 1, 1};
-    if (!back)
-        return linear_play(net, l, p, PASS_FORWARD, err);
+    if (!back) {
+        linear_play(net, l, p, PASS_FORWARD);
+        return;
+    }
     if (l->bias)
         cuda_mask_sum(l->spec->relu ? l->y : NULL, net->slots[l->slot],
                       kept_scale(net, l), map, net->room, grads_of(net, l->bias),
                       net->stream);
-    TRY(linear_play(net, l, p, PASS_WEIGHTS, err));
-    return has_product(l, PASS_INPUTS) ? linear_play(net, l, p, PASS_INPUTS, err) : 0;
+    linear_play(net, l, p, PASS_WEIGHTS);
+    if (has_product(l, PASS_INPUTS))
+        linear_play(net, l, p, PASS_INPUTS);
 }
 
 const struct layer_op layer_linear = {&linear_products, linear};

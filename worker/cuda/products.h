@@ -14,7 +14,7 @@
 #define WORKER_CUDA_PRODUCTS_H
 
 #include "worker/cuda/conv_graph.h"
-#include "worker/cuda/cuda_error.h"
+#include "worker/cuda/resources.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,24 +53,24 @@ struct products {
      * equal texts are the same. */
     void (*key)(const struct layers *net, const struct layer *l, int n, enum pass pass,
                 char *text, size_t size);
-    /* Fills in p->products[pass]; the caller frees what is in the plan, also after an
-     * error. */
-    int (*describe)(struct layers *net, const struct layer *l, struct layer_plan *p,
-                    enum pass pass, const char *key, struct ddp_err *err);
-    /* The algorithm at out->place: 1; 0 if it cannot or must not be taken; -1 with `err`
+    /* Fills in p->products[pass]; the caller frees what is in the plan, also after a
+     * failure. */
+    void (*describe)(struct layers *net, const struct layer *l, struct layer_plan *p,
+                     enum pass pass, const char *key);
+    /* The algorithm at out->place: 1; 0 if it cannot or must not be taken; -1, a failure,
      * behind the end of the list. */
     int (*build)(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                 enum pass pass, struct algorithm *out, struct ddp_err *err);
-    int (*play)(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                enum pass pass, struct ddp_err *err);
+                 enum pass pass, struct algorithm *out);
+    void (*play)(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 enum pass pass);
 };
 
 /* A kind of layer; layers_make.c has the table of all. */
 struct layer_op {
     const struct products *products; /* NULL: kernels of our own */
     /* Launches a layer for p->n samples, forward or `back`; NULL: of the logits. */
-    int (*run)(struct layers *net, const struct layer *l, const struct layer_plan *p,
-               bool back, struct ddp_err *err);
+    void (*run)(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                bool back);
 };
 extern const struct layer_op layer_conv, /* conv.c */
     layer_linear,                        /* product.c: dense, too */
@@ -82,13 +82,13 @@ extern const struct layer_op layer_conv, /* conv.c */
 
 /* One product over the rows of its input from `from` on; `more`: add to the weight's
  * gradient. */
-int linear_rows(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                enum pass pass, size_t from, bool more, struct ddp_err *err);
+void linear_rows(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 enum pass pass, size_t from, bool more);
 
 /* ---- seq.c: layers of tokens ---- */
 
 /* Makes the logits' layers, and memory for them. */
-int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *err);
+void seq_make(struct layers *net, struct device_memory *memory);
 /* The number of rows of logits in this layer, for n samples. */
 int logits_rows(const struct layers *net, const struct layer *l, int n);
 

@@ -9,190 +9,184 @@
 #include "common/mem.h"
 #include "worker/cuda/nvtx.h"
 
+#include <string.h>
+
 /* ---- the optimiser ---- */
 
 /* This rank's pieces, then those that all ranks update. */
-static int put_optimiser(struct stage *s, struct ddp_err *err)
+static void put_optimiser(struct stage *s)
 {
     size_t at = 0;
-    for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
-        const struct piece *p = &s->pieces[i];
-        struct cuda_update u = {.w = place_in(s, s->weights, p->offset),
-                                .g = place_in(s, s->grads, p->offset),
-                                .nearer = optim_nearer(s->e->job.optim),
-                                .n = (int64_t)p->count,
-                                .at = p->offset,
-                                .nborders = s->e->job.optim->nborders,
-                                .borders = s->borders,
-                                .scale = scale_of(s),
-                                .updates = s->updates,
-                                .s = s->in,
-                                .head = head_of(s)};
-        for (int k = 0; k < OPTIM_STATES; k++)
-            u.states[k] = s->states[k] ? s->states[k] + at : NULL;
-        cuda_optimise(&u, s->e->job.optim, s->main);
-    }
-    int rc = spans_computed(s, "optimizer", err);
-    if (rc < 0 || !shares_out(s->e))
-        return rc;
-    TRY(sums_gather(s, s->weights, err));
-    return spans_mark(s, TRACE_TALK, "weights", err);
+    struct cuda_update u = {.w = s->weights,
+                            .g = s->grads,
+                            .first = s->part.offset,
+                            .borders = s->borders,
+                            .scale = scale_of(s),
+                            .updates = s->updates,
+                            .s = s->in,
+                            .head = head_of(s)};
+    memcpy(u.states, s->states, sizeof u.states);
+    for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count)
+        cuda_optimise(&u, s->e->job.optim, s->pieces[i].offset - u.first,
+                      s->pieces[i].count, at, s->main);
+    spans_computed(s, "optimizer");
+    if (!shares_out(s->e))
+        return;
+    sums_gather(s, s->weights);
+    spans_mark(s, TRACE_TALK, "weights");
 }
 
 /* ---- a step ---- */
 
 /* The norm of the step's gradients, if it is needed. */
-static int put_norm(struct engine *e, struct ddp_err *err)
+static void put_norm(struct engine *e)
 {
     const struct engine_job *job = &e->job;
     struct stage *last = last_of(e);
     if (job->how.clip_norm <= 0 && !job->how.skip_bad && !last->scaler)
-        return 0;
+        return;
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
         double *at = last->parts + (e->nstages - 1 - i) * CUDA_PARTS;
-        TRY(stage_enter(s, err));
-        TRY(sums_squares(s, err));
+        stage_enter(s);
+        sums_squares(s);
         if (s != last)
-            TRY(stage_tell(s, s->parts, last, at, CUDA_PARTS * sizeof *s->parts,
-                           offsetof(struct mail, parts), err));
+            stage_tell(s, s->parts, last, at, CUDA_PARTS * sizeof *s->parts,
+                       offsetof(struct mail, parts));
     }
     cuda_judge(last->parts, e->nstages, (float)job->how.clip_norm, last->scaler,
                head_of(last), scale_of(last), last->main);
-    return spans_computed(last, "norm", err);
+    spans_computed(last, "norm");
 }
 
 /* Sends the step's verdict to the other stages. */
-static int put_verdict(struct engine *e, struct ddp_err *err)
+static void put_verdict(struct engine *e)
 {
     struct stage *last = last_of(e);
     for (struct stage *s = first_of(e); s < last; s++) {
-        TRY(stage_enter(s, err));
-        TRY(stage_tell(last, last->block, s, s->block, VERDICT * sizeof *s->block,
-                       offsetof(struct mail, verdict), err));
-        TRY(spans_computed(s, NULL, err));
+        stage_enter(s);
+        stage_tell(last, last->block, s, s->block, VERDICT * sizeof *s->block,
+                   offsetof(struct mail, verdict));
+        spans_computed(s, NULL);
     }
-    return 0;
 }
 
-static int put_nothing(struct engine *e, struct ddp_err *err)
+static void put_nothing(struct engine *e)
 {
     struct stage *last = last_of(e);
     for (int i = 0; i < e->nstages; i++) {
         struct stage *s = &e->stages[i];
-        TRY(stage_enter(s, err));
-        TRY(check_cuda(
-            cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main),
-            "a step", err));
+        stage_enter(s);
+        CUDA(cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main));
     }
     cuda_no_loss(last->in, head_of(last), own_of(last), last->main);
-    return stage_enter(first_of(e), err);
+    stage_enter(first_of(e));
 }
 
-static int put_sums(struct engine *e, struct ddp_err *err)
+static void put_sums(struct engine *e)
 {
     for (int i = e->nstages - 1; i >= 0; i--) {
         struct stage *s = &e->stages[i];
-        TRY(stage_enter(s, err));
-        TRY(sums_finish(s, err));
-        TRY(spans_computed(s, NULL, err));
+        stage_enter(s);
+        sums_finish(s);
+        spans_computed(s, NULL);
     }
-    TRY(put_norm(e, err));
-    return put_verdict(e, err);
+    put_norm(e);
+    put_verdict(e);
 }
 
-static int put_end(struct stage *s, struct ddp_err *err)
+static void put_end(struct stage *s)
 {
-    TRY(stage_enter(s, err));
-    TRY(put_optimiser(s, err));
+    stage_enter(s);
+    stage_doing(s, "a step");
+    put_optimiser(s);
     if (s == last_of(s->e))
-        TRY(stages_tie(s->e, err));
+        stages_tie(s->e);
     layers_refresh(s->sets[0].net);
     cuda_finish(head_of(s), own_of(s), s->e->job.how.skip_bad, s->scaler, s->result,
                 s->updates, s->main);
-    TRY(stage_launched(s, "a step", err));
-    return spans_computed(s, "finish", err);
+    spans_computed(s, "finish");
 }
 
-static int put_step(struct engine *e, int n, int batches, struct ddp_err *err)
+static void put_step(struct engine *e, int n, int batches)
 {
-    if (stages_order(e, err) < 0 || spans_begin(e, err) < 0 ||
-        (n == 0 && put_nothing(e, err) < 0))
-        return -1;
+    stages_order(e);
+    spans_begin(e);
+    if (n == 0)
+        put_nothing(e);
     for (int i = 0; i < e->nstages; i++)
         e->stages[i].started = 0;
     for (int i = 0; i < batches; i++)
-        TRY(stages_put_batch(e, i, n, batches, err));
-    TRY(put_sums(e, err));
+        stages_put_batch(e, i, n, batches);
+    cuda_doing("a step");
+    put_sums(e);
     for (int i = 0; i < e->nstages; i++)
-        TRY(put_end(&e->stages[i], err));
-    TRY(stages_join(e, err));
+        put_end(&e->stages[i]);
+    stages_join(e);
     /* the step ends when all stages have */
-    return e->nstages > 1 ? spans_computed(first_of(e), NULL, err) : 0;
+    if (e->nstages > 1)
+        spans_computed(first_of(e), NULL);
 }
 
-int engine_put_step(struct engine *e, const struct graph *g, struct ddp_err *err)
+void engine_put_step(struct engine *e, const struct graph *g)
 {
     if (g->exec)
-        return check_cuda(cudaGraphLaunch(g->exec, first_of(e)->main), "a step", err);
-    return put_step(e, g->n, g->batches, err);
+        CUDA(cudaGraphLaunch(g->exec, first_of(e)->main));
+    else
+        put_step(e, g->n, g->batches);
 }
 
-/* *sound: the step itself can run; only its capture failed. */
-static int record(struct engine *e, struct graph *g, bool *sound, struct ddp_err *err)
+/* False: the step itself fails, not only its capture. */
+static bool record(struct engine *e, struct graph *g)
 {
     cudaGraph_t graph = NULL;
     const struct stage *first = first_of(e);
-    const char *what = "recording a step";
+    cuda_doing("recording a step");
     /* relaxed: CUDA loads a kernel at its first launch, which the other modes reject;
      * nothing that they guard against is done here */
-    TRY(check_cuda(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeRelaxed),
-                   what, err));
-    int rc = put_step(e, g->n, g->batches, err);
-    cudaError_t end = cudaStreamEndCapture(first->main, &graph);
+    if (!CUDA(cudaStreamBeginCapture(first->main, cudaStreamCaptureModeRelaxed)))
+        return false;
+    put_step(e, g->n, g->batches);
+    cudaError_t end =
+        cudaStreamEndCapture(first->main, &graph); /* after a failure, too */
+    bool sound = !cuda_failed() || end == cudaErrorStreamCaptureInvalidated;
     g->spans = spans_end(e);
-    *sound = rc == 0 || end == cudaErrorStreamCaptureInvalidated;
-    if (rc == 0)
-        rc = check_cuda(end, what, err);
-    if (rc == 0)
-        rc = check_cuda(cudaGraphInstantiate(&g->exec, graph,
-                                             cudaGraphInstantiateFlagUseNodePriority),
-                        what, err);
-    if (rc == 0) /* else the first launch would do it */
-        rc = check_cuda(cudaGraphUpload(g->exec, first->main), what, err);
+    cuda_doing("recording a step");
+    cuda_note(end);
+    CUDA(cudaGraphInstantiate(&g->exec, graph, cudaGraphInstantiateFlagUseNodePriority));
+    CUDA(cudaGraphUpload(g->exec, first->main)); /* else the first launch would do it */
     if (graph)
         cudaGraphDestroy(graph);
-    return rc;
+    return sound;
 }
 
-/* Falls back to launching each step without a graph, which is slower. Not with several
- * ranks, since NCCL may have been part of a failed capture, nor for a trace, which
+/* After a failed capture: launches each step without a graph, which is slower. Not with
+ * several ranks, since NCCL may have been part of the capture, nor for a trace, which
  * needs a graph. */
-static int do_without(struct engine *e, struct graph *g, struct ddp_err *why)
+static void do_without(struct engine *e, struct graph *g)
 {
-    struct ddp_err ignored;
-    if (e->comm || e->job.trace)
-        return -1;
+    struct ddp_err why;
+    if (e->comm || e->job.trace || cuda_outcome(&why) == 0)
+        return;
     if (g->exec)
         cudaGraphExecDestroy(g->exec);
     g->exec = NULL;
-    check_launches("a step", &ignored); /* clears the errors of the capture */
+    cudaGetLastError(); /* the capture's */
     if (!e->by_hand)
-        xappendf(&e->text, ", steps without a graph (%s)", why->text);
+        xappendf(&e->text, ", steps without a graph (%s)", why.text);
     e->by_hand = true;
-    return stage_enter(first_of(e), why);
+    stage_enter(first_of(e));
 }
 
-static int make_graph(struct engine *e, struct graph *g, struct ddp_err *err)
+static void make_graph(struct engine *e, struct graph *g)
 {
     NVTX_RANGE("record", 0);
-    bool sound = false;
     for (int i = 0; i < g->batches; i++)
-        TRY(stages_warm_up(e, engine_batch(&e->job, g->n, i), err));
-    TRY(sums_warm_up(e, err));
-    TRY(stage_enter(first_of(e), err));
-    int rc = record(e, g, &sound, err);
-    return rc < 0 && sound ? do_without(e, g, err) : rc;
+        stages_warm_up(e, engine_batch(&e->job, g->n, i));
+    sums_warm_up(e);
+    stage_enter(first_of(e));
+    if (record(e, g))
+        do_without(e, g);
 }
 
 void engine_forget(struct engine *e, struct graph *g)
@@ -207,8 +201,7 @@ void engine_forget(struct engine *e, struct graph *g)
     *g = (struct graph){0};
 }
 
-const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t slot,
-                                 struct ddp_err *err)
+const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t slot)
 {
     struct graph made = {.all = all,
                          .n = mine,
@@ -219,7 +212,8 @@ const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t s
         if (g->all == all && g->turn == made.turn)
             return g;
     }
-    if (make_graph(e, &made, err) < 0) {
+    make_graph(e, &made);
+    if (cuda_failed()) {
         engine_forget(e, &made);
         return NULL;
     }

@@ -10,7 +10,6 @@
  */
 #include "worker/cuda/layers_impl.h"
 
-#include "common/err.h"
 #include "worker/cuda/attention_graph.h"
 
 #include <stdio.h>
@@ -71,29 +70,26 @@ static float *sums_of(const struct layers *net, const struct layer *l, int which
 }
 
 /* The logits have started the weight's gradient, unless they have their own. */
-static int embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                 bool back, struct ddp_err *err)
+static void embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                  bool back)
 {
     struct cuda_rows rows = rows_of(net, l, p->n);
     if (!back) {
         cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias), rows,
                    l->y, net->stream);
-        return 0;
+        return;
     }
     float *dof = grads_of(net, l->weight);
     if (model_untied(net->host))
-        TRY(check_cuda(
-            cudaMemsetAsync(dof, 0, l->weight->count * sizeof *dof, net->stream),
-            l->spec->name, err));
+        CUDA(cudaMemsetAsync(dof, 0, l->weight->count * sizeof *dof, net->stream));
     cuda_embed_back(net->x, net->slots[l->slot], rows, dof, grads_of(net, l->bias),
                     net->stream);
-    return 0;
 }
 
 const struct layer_op layer_embed = {NULL, embed};
 
-static int row_norm(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                    bool back, struct ddp_err *err)
+static void row_norm(struct layers *net, const struct layer *l,
+                     const struct layer_plan *p, bool back)
 {
     struct cuda_row_norm norm = norm_of(net, l, p->n);
     if (back)
@@ -102,13 +98,12 @@ static int row_norm(struct layers *net, const struct layer *l, const struct laye
                            gradient_of(net, l->in), l->adds, net->stream);
     else
         cuda_row_norm(&norm, input_of(net, l), l->y, net->stream);
-    return 0;
 }
 
 const struct layer_op layer_row_norm = {NULL, row_norm};
 
-static int activation(struct layers *net, const struct layer *l,
-                      const struct layer_plan *p, bool back, struct ddp_err *err)
+static void activation(struct layers *net, const struct layer *l,
+                       const struct layer_plan *p, bool back)
 {
     struct cuda_activation f = activation_of(net, l, p->n);
     if (back)
@@ -116,18 +111,16 @@ static int activation(struct layers *net, const struct layer *l,
                              gradient_of(net, l->in), net->stream);
     else
         cuda_activation(f, input_of(net, l), l->y, net->stream);
-    return 0;
 }
 
 const struct layer_op layer_activation = {NULL, activation};
 
-static int rotary(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                  bool back, struct ddp_err *err)
+static void rotary(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                   bool back)
 {
     const void *from = back ? net->slots[l->slot] : input_of(net, l);
     cuda_rotary(attention_of(net, l, p->n), l->saved, from,
                 back ? gradient_of(net, l->in) : l->y, back, net->stream);
-    return 0;
 }
 
 const struct layer_op layer_rotary = {NULL, rotary};
@@ -167,23 +160,21 @@ static void attention_key(const struct layers *net, const struct layer *l, int n
              cudnn_attends(net, l) ? "" : " own");
 }
 
-static int attention_describe(struct layers *net, const struct layer *l,
-                              struct layer_plan *p, enum pass pass, const char *key,
-                              struct ddp_err *err)
+static void attention_describe(struct layers *net, const struct layer *l,
+                               struct layer_plan *p, enum pass pass, const char *key)
 {
     struct dnn_attention s = dnn_attention_of(net, l, p->n, pass);
     if (!cudnn_attends(net, l))
-        return 0;
+        return;
     struct dnn_graph **graph = layers_graph(net, key);
     if (!*graph)
         *graph = attention_graph_make(net->dnn, &s);
     p->products[pass].graph = *graph;
-    return 0;
 }
 
 static int attention_build(struct layers *net, const struct layer *l,
                            const struct layer_plan *p, enum pass pass,
-                           struct algorithm *out, struct ddp_err *err)
+                           struct algorithm *out)
 {
     struct dnn_graph *g = p->products[pass].graph;
     int ours = g ? g->nconfigs : 0;
@@ -191,18 +182,21 @@ static int attention_build(struct layers *net, const struct layer *l,
     if (out->place < ours)
         return dnn_graph_plan(g, net->dnn, out->place, net->workspace_bytes, &out->plan);
     out->plan = NULL;
-    if (out->place > ours)
-        return err_set(err, "'%s': no kernel works", l->spec->name);
+    if (out->place > ours) {
+        cuda_fail("'%s': no kernel works", l->spec->name);
+        return -1;
+    }
     for (int i = 0; i < ours; i++)
         too_large |= g->plans[i] != NULL;
     /* while there is none yet, try a larger workspace first */
-    return too_large && !net->workspace && net->workspace_bytes < WORKSPACE_MOST
-               ? err_set(err, "'%s' needs a larger workspace", l->spec->name)
-               : 1;
+    if (!too_large || net->workspace || net->workspace_bytes >= WORKSPACE_MOST)
+        return 1;
+    cuda_fail("'%s' needs a larger workspace", l->spec->name);
+    return -1;
 }
 
-static int attention_play(struct layers *net, const struct layer *l,
-                          const struct layer_plan *p, enum pass pass, struct ddp_err *err)
+static void attention_play(struct layers *net, const struct layer *l,
+                           const struct layer_plan *p, enum pass pass)
 {
     struct cuda_attention a = attention_of(net, l, p->n);
     struct dnn_attention s = dnn_attention_of(net, l, p->n, pass);
@@ -210,27 +204,23 @@ static int attention_play(struct layers *net, const struct layer *l,
     void *qkv = input_of(net, l), *dy = back ? net->slots[l->slot] : NULL;
     void *dqkv = back ? gradient_of(net, l->in) : NULL;
     float *lse = sums_of(net, l, 0), *dots = sums_of(net, l, 1);
+    const struct attention_memory memory = {qkv, l->y, lse, dy, dqkv, dots, net->dq};
     if (p->how[pass].plan)
-        return check_dnn(
-            attention_graph_play(
-                p->how[pass].plan, net->dnn, &s,
-                &(struct attention_memory){qkv, l->y, lse, dy, dqkv, dots, net->dq},
-                net->workspace),
-            l->spec->name, err);
-    if (back)
+        DNN(attention_graph_play(p->how[pass].plan, net->dnn, &s, &memory,
+                                 net->workspace));
+    else if (back)
         cuda_attention_back(a, qkv, l->y, lse, dy, dqkv, dots, net->stream);
     else
         cuda_attention(a, qkv, l->y, lse, net->stream);
-    return 0;
 }
 
 static const struct products attention_products = {attention_key, attention_describe,
                                                    attention_build, attention_play};
 
-static int attention(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, bool back, struct ddp_err *err)
+static void attention(struct layers *net, const struct layer *l,
+                      const struct layer_plan *p, bool back)
 {
-    return attention_play(net, l, p, back ? PASS_INPUTS : PASS_FORWARD, err);
+    attention_play(net, l, p, back ? PASS_INPUTS : PASS_FORWARD);
 }
 
 const struct layer_op layer_attention = {&attention_products, attention};
@@ -267,21 +257,19 @@ int logits_rows(const struct layers *net, const struct layer *l, int n)
 }
 
 /* A head is kept in a thread's registers. */
-static int check_heads(const struct layers *net, struct ddp_err *err)
+static void check_heads(const struct layers *net)
 {
     for (int i = 0; i < net->nlayers; i++) {
         const struct layer *l = &net->layers[i];
         int D = l->spec->kind == LAYER_ATTENTION ? head_size(l) : 0;
         if (D > CUDA_HEAD_MOST)
-            return err_set(err,
-                           "'%s' has heads of %d numbers, the cuda engine takes %d at "
-                           "most: try more heads, or --engine cpu",
-                           l->spec->name, D, CUDA_HEAD_MOST);
+            cuda_fail("'%s' has heads of %d numbers, the cuda engine takes %d at "
+                      "most: try more heads, or --engine cpu",
+                      l->spec->name, D, CUDA_HEAD_MOST);
     }
-    return 0;
 }
 
-int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *err)
+void seq_make(struct layers *net, struct device_memory *memory)
 {
     static char name[] = "logits";
     static const struct layer_spec spec = {.kind = LAYER_LINEAR, .name = name};
@@ -302,36 +290,33 @@ int seq_make(struct layers *net, struct device_memory *memory, struct ddp_err *e
                            .rows = 1,
                            .type = CUDA_F32,
                            .slot = MODEL_MAX_SLOTS};
-    TRY(check_heads(net, err));
+    check_heads(net);
     if (!net->logits)
-        return 0;
-    TRY(device_alloc(memory, "logits", rows * V * sizeof(float), &logits.y, err));
-    TRY(device_alloc(memory, "logits", 2 * all * sizeof(float), &net->losses, err));
-    if (net->type != CUDA_F32)
-        TRY(device_alloc(memory, "logits", rows * V * type_size(net->type),
-                         &net->slots[MODEL_MAX_SLOTS], err));
-    if (net->type == CUDA_F32) /* in place */
-        net->slots[MODEL_MAX_SLOTS] = logits.y;
+        return;
+    logits.y = device_alloc(memory, "logits", rows * V * sizeof(float));
+    net->losses = device_alloc(memory, "logits", 2 * all * sizeof(float));
+    net->slots[MODEL_MAX_SLOTS] =
+        net->type == CUDA_F32
+            ? logits.y /* in place */
+            : device_alloc(memory, "logits", rows * V * type_size(net->type));
     net->layers[net->nlayers] = net->layers[net->nlayers + 1] = logits;
-    return 0;
 }
 
-int layers_token_loss(struct layers *net, const struct layers_plan *p,
-                      const struct cuda_loss *l, float *grads, struct ddp_err *err)
+void layers_token_loss(struct layers *net, const struct layers_plan *p,
+                       const struct cuda_loss *l, float *grads)
 {
     int all = l->n * (int)net->layers[0].rows, T = (int)net->layers[0].rows, rows;
     net->grads = grads;
-    for (int from = 0; from < all; from += rows) {
+    for (int from = 0; p && from < all; from += rows) {
         int i = net->nlayers + (all - from < (int)logits_most(net));
         const struct layer *logits = &net->layers[i];
         const struct layer_plan *plan = &p->layers[i];
         rows = plan->n;
-        TRY(linear_rows(net, logits, plan, PASS_FORWARD, (size_t)from, false, err));
+        linear_rows(net, logits, plan, PASS_FORWARD, (size_t)from, false);
         cuda_class_loss(l, logits->y, net->x, T, from, rows,
                         l->s ? net->slots[logits->slot] : NULL, net->losses, net->stream);
         for (enum pass pass = PASS_WEIGHTS; l->s && pass < PASSES; pass++)
-            TRY(linear_rows(net, logits, plan, pass, (size_t)from, from > 0, err));
+            linear_rows(net, logits, plan, pass, (size_t)from, from > 0);
     }
     cuda_class_losses(l, net->losses, T, net->stream);
-    return 0;
 }

@@ -15,8 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const tracing = "tracing a step";
-
 struct span {
     enum trace_row row;
     char what[TRACE_NAME];
@@ -35,14 +33,13 @@ struct spans {
 
 /* Adds an event on the stage's stream `main`, or on `sums`, to the capture; and the span
  * since the one before on that stream, unless `what` is NULL. */
-static int mark(struct stage *st, bool sums, enum trace_row row, const char *what,
-                size_t bytes, struct ddp_err *err)
+static void mark(struct stage *st, bool sums, enum trace_row row, const char *what,
+                 size_t bytes)
 {
-    cudaEvent_t event;
     struct spans *s = st->e->spans;
-    if (!s)
-        return 0;
-    TRY(check_cuda(cudaEventCreate(&event), tracing, err));
+    cudaEvent_t event = s ? event_new(true) : NULL;
+    if (!event)
+        return;
     size_t *last = &s->last[st->index][sums];
     if (what) {
         s->all = xrealloc(s->all, s->n + 1, sizeof *s->all);
@@ -53,34 +50,32 @@ static int mark(struct stage *st, bool sums, enum trace_row row, const char *wha
     s->events = xrealloc(s->events, s->nevents + 1, sizeof *s->events);
     *last = s->nevents;
     s->events[s->nevents++] = event;
-    return check_cuda(cudaEventRecordWithFlags(event, sums ? st->sums : st->main,
-                                               cudaEventRecordExternal),
-                      tracing, err);
+    CUDA(cudaEventRecordWithFlags(event, sums ? st->sums : st->main,
+                                  cudaEventRecordExternal));
 }
 
-int spans_mark(struct stage *s, enum trace_row row, const char *what, struct ddp_err *err)
+void spans_mark(struct stage *s, enum trace_row row, const char *what)
 {
-    return mark(s, false, row, what, 0, err);
+    mark(s, false, row, what, 0);
 }
 
-int spans_computed(struct stage *s, const char *what, struct ddp_err *err)
+void spans_computed(struct stage *s, const char *what)
 {
-    return spans_mark(s, s->index == 0 ? TRACE_COMPUTE : TRACE_SECOND_STAGE, what, err);
+    spans_mark(s, s->index == 0 ? TRACE_COMPUTE : TRACE_SECOND_STAGE, what);
 }
 
-int spans_sum(struct stage *s, const char *what, size_t bytes, struct ddp_err *err)
+void spans_sum(struct stage *s, const char *what, size_t bytes)
 {
-    return mark(s, true, TRACE_TALK, what, bytes, err);
+    mark(s, true, TRACE_TALK, what, bytes);
 }
 
-int spans_begin(struct engine *e, struct ddp_err *err)
+void spans_begin(struct engine *e)
 {
     e->spans = e->job.trace ? xcalloc(1, sizeof *e->spans) : NULL;
     for (int i = 0; e->spans && i < e->nstages; i++) {
-        TRY(stage_enter(&e->stages[i], err));
-        TRY(spans_computed(&e->stages[i], NULL, err));
+        stage_enter(&e->stages[i]);
+        spans_computed(&e->stages[i], NULL);
     }
-    return 0;
 }
 
 struct spans *spans_end(struct engine *e)
@@ -101,43 +96,41 @@ void spans_free(struct spans *s)
     free(s);
 }
 
-static int anchor(struct stage *s, struct ddp_err *err)
+static void anchor(struct stage *s)
 {
     int64_t before = now_ns();
-    TRY(stage_enter(s, err));
+    stage_enter(s);
+    cuda_doing("tracing a step");
     if (!s->anchor)
-        TRY(check_cuda(cudaEventCreate(&s->anchor), tracing, err));
-    TRY(check_cuda(cudaEventRecord(s->anchor, s->main), tracing, err));
-    TRY(check_cuda(cudaStreamSynchronize(s->main), tracing, err));
+        s->anchor = event_new(true);
+    CUDA(cudaEventRecord(s->anchor, s->main));
+    CUDA(cudaStreamSynchronize(s->main));
     s->anchor_ns = before + (now_ns() - before) / 2;
-    return 0;
 }
 
-int spans_anchor(struct engine *e, struct ddp_err *err)
+void spans_anchor(struct engine *e)
 {
     int64_t since = first_of(e)->anchor_ns;
     if (!e->job.trace || e->given != e->taken ||
         (since && now_ns() - since < INT64_C(16000000000)))
-        return 0;
+        return;
     for (int i = e->nstages - 1; i >= 0; i--)
-        TRY(anchor(&e->stages[i], err));
-    return 0;
+        anchor(&e->stages[i]);
 }
 
 struct times {
     int64_t from, to;
 };
 
-static int times_of(const struct engine *e, int stage, cudaEvent_t from, cudaEvent_t to,
-                    struct times *t, struct ddp_err *err)
+static void times_of(const struct engine *e, int stage, cudaEvent_t from, cudaEvent_t to,
+                     struct times *t)
 {
     float begin = 0, end = 0;
     const struct stage *on = &e->stages[stage];
-    TRY(check_cuda(cudaEventElapsedTime(&begin, on->anchor, from), tracing, err));
-    TRY(check_cuda(cudaEventElapsedTime(&end, on->anchor, to), tracing, err));
+    CUDA(cudaEventElapsedTime(&begin, on->anchor, from));
+    CUDA(cudaEventElapsedTime(&end, on->anchor, to));
     t->from = on->anchor_ns + (int64_t)((double)begin * 1e6);
     t->to = on->anchor_ns + (int64_t)((double)end * 1e6);
-    return 0;
 }
 
 static int64_t within(const struct times *t, int64_t ns)
@@ -148,35 +141,33 @@ static int64_t within(const struct times *t, int64_t ns)
 /* Reports one span. Spans of the second stage are clamped to the step, which is
  * measured by the first stage's clock: the offset between the two clocks is known only
  * as precisely as the host observed their anchors, which a busy host does late. */
-static int tell(struct engine *e, const struct times *step, int stage, enum trace_row row,
-                const char *what, size_t bytes, cudaEvent_t from, cudaEvent_t to,
-                struct ddp_err *err)
+static void tell(struct engine *e, const struct times *step, int stage,
+                 enum trace_row row, const char *what, size_t bytes, cudaEvent_t from,
+                 cudaEvent_t to)
 {
     struct times t;
-    TRY(times_of(e, stage, from, to, &t, err));
+    times_of(e, stage, from, to, &t);
     if (stage > 0)
         t = (struct times){within(step, t.from), within(step, t.to)};
     trace_span(e->job.trace, row, what, bytes, t.from, t.to);
-    return 0;
 }
 
-int spans_tell(struct engine *e, const struct slot *slot, struct ddp_err *err)
+void spans_tell(struct engine *e, const struct slot *slot)
 {
     const struct spans *s = slot->spans;
     char what[32];
-    if (!s)
-        return 0;
+    if (!s || cuda_failed())
+        return;
     snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
     struct times step;
-    TRY(times_of(e, 0, s->events[0], s->events[s->last[0][0]], &step, err));
+    times_of(e, 0, s->events[0], s->events[s->last[0][0]], &step);
     trace_span(e->job.trace, TRACE_STEP, what, 0, step.from, step.to);
     if (!e->resident && slot->of.mine > 0)
-        TRY(tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,
-                 slot->arrived, err));
+        tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,
+             slot->arrived);
     for (size_t i = 0; i < s->n; i++) {
         const struct span *p = &s->all[i];
-        TRY(tell(e, &step, p->stage, p->row, p->what, p->bytes, s->events[p->from],
-                 s->events[p->to], err));
+        tell(e, &step, p->stage, p->row, p->what, p->bytes, s->events[p->from],
+             s->events[p->to]);
     }
-    return 0;
 }

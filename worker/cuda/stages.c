@@ -20,47 +20,41 @@
 
 #include <stdio.h>
 
-static const char *const what = "a batch";
-
 /* From device to device, which the addresses identify (cudaMemcpyPeerAsync() cannot be
  * captured), or between one and pinned memory; `stream` is of either device. */
-static int copy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
-                cudaStream_t stream, struct ddp_err *err)
+static void copy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
+                 cudaStream_t stream)
 {
-    return check_cuda(cudaMemcpyAsync(to, from, n, kind, stream), what, err);
+    CUDA(cudaMemcpyAsync(to, from, n, kind, stream));
 }
 
-int stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
-               void *at, size_t n, size_t box, struct ddp_err *err)
+void stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
+                void *at, size_t n, size_t box)
 {
     const struct engine *e = from->e;
     void *via = e->far ? (char *)e->mail + box : NULL;
     if (via)
-        TRY(copy(via, bytes, n, cudaMemcpyDeviceToHost, from->main, err));
-    TRY(stage_left(from, to->main, err));
-    return via ? copy(at, via, n, cudaMemcpyHostToDevice, to->main, err)
-               : copy(at, bytes, n, cudaMemcpyDefault, to->main, err);
+        copy(via, bytes, n, cudaMemcpyDeviceToHost, from->main);
+    stage_left(from, to->main);
+    copy(at, via ? via : bytes, n, via ? cudaMemcpyHostToDevice : cudaMemcpyDefault,
+         to->main);
 }
 
-int stage_put_layer(const char *layer, const char *way, void *stage, struct ddp_err *err)
+void stage_put_layer(const char *layer, const char *way, void *stage)
 {
     char text[64];
-    struct stage *s = stage;
-    snprintf(text, sizeof text, "'%s' %s", layer, way);
-    TRY(stage_launched(s, text, err));
     snprintf(text, sizeof text, "%s %s", layer, way);
-    return spans_computed(s, text, err);
+    spans_computed(stage, text);
 }
 
-int stages_order(struct engine *e, struct ddp_err *err)
+void stages_order(struct engine *e)
 {
     const struct stage *first = first_of(e);
     for (int i = 1; i < e->nstages; i++) {
         const struct stage *s = &e->stages[i];
-        TRY(stage_tell(first, first->in, s, s->in, sizeof *s->in,
-                       offsetof(struct mail, orders), err));
+        stage_tell(first, first->in, s, s->in, sizeof *s->in,
+                   offsetof(struct mail, orders));
     }
-    return 0;
 }
 
 void stages_describe(struct engine *e)
@@ -115,8 +109,7 @@ size_t stages_box_bytes(const struct engine *e)
 
 /* Sends n samples of set k, forward or backward; by way of the host they are fetched
  * from its box. */
-static int hand_over(struct stage *from, struct stage *to, int k, int n,
-                     struct ddp_err *err)
+static void hand_over(struct stage *from, struct stage *to, int k, int n)
 {
     struct item mine[ITEMS], theirs[ITEMS];
     bool forth = from->index < to->index;
@@ -124,34 +117,32 @@ static int hand_over(struct stage *from, struct stage *to, int k, int n,
     int items = items_of(from, k, forth, cut, mine);
     char *box = from->sets[k].box;
     items_of(to, k, forth, cut, theirs);
-    TRY(stage_left(from, from->away, err));
+    stage_left(from, from->away);
     for (int i = 0; i < items; i++) {
         size_t bytes = (size_t)n * mine[i].bytes;
         if (from->e->far)
-            TRY(copy(box, mine[i].at, bytes, cudaMemcpyDeviceToHost, from->away, err));
+            copy(box, mine[i].at, bytes, cudaMemcpyDeviceToHost, from->away);
         else
-            TRY(copy(theirs[i].at, mine[i].at, bytes, cudaMemcpyDefault, from->away,
-                     err));
+            copy(theirs[i].at, mine[i].at, bytes, cudaMemcpyDefault, from->away);
         box += from->e->far ? bytes : 0;
     }
-    return check_cuda(cudaEventRecord(from->sets[k].sent, from->away), what, err);
+    CUDA(cudaEventRecord(from->sets[k].sent, from->away));
 }
 
 /* Makes main wait until n samples of set k have arrived from the neighbour. */
-static int receive(struct stage *s, const struct stage *from, int k, int n,
-                   struct ddp_err *err)
+static void receive(struct stage *s, const struct stage *from, int k, int n)
 {
     struct item items[ITEMS];
     bool forth = from->index < s->index;
     int count = items_of(s, k, forth, forth ? s->from : s->to, items);
     const char *box = from->sets[k].box;
-    TRY(check_cuda(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0), what, err));
+    CUDA(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0));
     for (int i = 0; i < count && s->e->far; i++) {
         size_t bytes = (size_t)n * items[i].bytes;
-        TRY(copy(items[i].at, box, bytes, cudaMemcpyHostToDevice, s->main, err));
+        copy(items[i].at, box, bytes, cudaMemcpyHostToDevice, s->main);
         box += bytes;
     }
-    return spans_computed(s, NULL, err);
+    spans_computed(s, NULL);
 }
 
 /* Copies samples of the step, from `from` on, into the first stage's input, with their
@@ -176,8 +167,8 @@ static void gather(struct engine *e, int k, int from, int n, bool learn)
                            io->outputs, ends.type, ends.x, set->t, s->main);
 }
 
-int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch,
-                float *grads, struct ddp_err *err)
+void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, int batch,
+                 float *grads)
 {
     struct stage *s = last_of(e);
     const struct set *at = &s->sets[set];
@@ -193,16 +184,13 @@ int stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, in
                           .head = head_of(s),
                           .own = own_of(s)};
     if (has_tokens(e)) {
-        const struct layers_plan *plan = layers_plan(at->net, n, err);
-        return plan ? layers_token_loss(at->net, plan, &l, grads, err) : -1;
-    }
-    if (classifies(e)) {
+        layers_token_loss(at->net, layers_plan(at->net, n), &l, grads);
+    } else if (classifies(e)) {
         cuda_class_loss(&l, ends.y, at->t, 0, 0, n, dy, ends.room, s->main);
         cuda_class_losses(&l, ends.room, 0, s->main);
     } else {
         cuda_mse_loss(&l, ends.y, at->t, dy, s->main);
     }
-    return 0;
 }
 
 /* ---- tied weights ----
@@ -217,29 +205,29 @@ static size_t tied_at(const struct engine *e)
     return model_param_count(e->job.model);
 }
 
-int stages_tie(struct engine *e, struct ddp_err *err)
+void stages_tie(struct engine *e)
 {
     const struct stage *first = first_of(e), *last = last_of(e);
     size_t bytes = last->part.tied * sizeof(float);
     if (bytes == 0)
-        return 0;
-    return stage_tell(first, first->weights, last,
-                      place_in(last, last->weights, tied_at(e)), bytes,
-                      offsetof(struct mail, tied), err);
+        return;
+    stage_tell(first, first->weights, last, place_in(last, last->weights, tied_at(e)),
+               bytes, offsetof(struct mail, tied));
 }
 
 /* The logits begin the gradient of the embedding's weight, which is the first stage's,
  * in a block for this micro-batch. */
-static int begin_tied(const struct stage *s, float *grads, struct ddp_err *err)
+static void begin_tied(const struct stage *s, float *grads)
 {
     const struct stage *last = last_of(s->e);
     size_t bytes = last->part.tied * sizeof(float);
     if (bytes == 0)
-        return 0;
-    if (!s->last)
-        return check_cuda(cudaMemsetAsync(grads, 0, bytes, s->main), what, err);
-    return stage_tell(last, place_in(last, last->grads, tied_at(s->e)), s, grads, bytes,
-                      offsetof(struct mail, tied), err);
+        return;
+    if (s->last)
+        stage_tell(last, place_in(last, last->grads, tied_at(s->e)), s, grads, bytes,
+                   offsetof(struct mail, tied));
+    else
+        CUDA(cudaMemsetAsync(grads, 0, bytes, s->main));
 }
 
 /* ---- the schedule ---- */
@@ -253,54 +241,50 @@ struct flight {
 
 /* Makes the stage's device current; returns the plan for this many samples, or NULL. */
 static struct layers_plan *begin_turn(struct stage *s, const struct flight *f,
-                                      struct ddp_err *err)
+                                      const char *what)
 {
-    return stage_enter(s, err) == 0 ? layers_plan(s->sets[f->set].net, f->k, err) : NULL;
+    stage_enter(s);
+    stage_doing(s, what);
+    return layers_plan(s->sets[f->set].net, f->k);
 }
 
-static int go_forward(struct stage *s, const struct flight *f, bool learn,
-                      struct ddp_err *err)
+static void go_forward(struct stage *s, const struct flight *f, bool learn)
 {
     struct engine *e = s->e;
     struct layers *net = s->sets[f->set].net;
-    struct layers_plan *plan = begin_turn(s, f, err);
-    if (!plan)
-        return -1;
+    struct layers_plan *plan = begin_turn(s, f, "the batch");
     if (s != first_of(e)) {
-        TRY(receive(s, s - 1, f->set, f->k, err));
+        receive(s, s - 1, f->set, f->k);
     } else {
         if (f->k > 0)
             gather(e, f->set, f->from, f->k, learn);
-        TRY(stage_launched(s, "the batch", err));
-        TRY(spans_mark(s, TRACE_DATA, "batch", err));
+        spans_mark(s, TRACE_DATA, "batch");
     }
-    TRY(layers_forward(net, plan, learn ? s->in : NULL, f->batch, err));
-    return s == last_of(e) ? 0 : hand_over(s, s + 1, f->set, f->k, err);
+    layers_forward(net, plan, learn ? s->in : NULL, f->batch);
+    if (s != last_of(e))
+        hand_over(s, s + 1, f->set, f->k);
 }
 
 /* At the last stage computes the loss first. */
-static int go_back(struct stage *s, const struct flight *f, bool into_extra,
-                   struct ddp_err *err)
+static void go_back(struct stage *s, const struct flight *f, bool into_extra)
 {
     struct engine *e = s->e;
     struct layers *net = s->sets[f->set].net;
     float *grads = into_extra ? s->extra : s->grads;
-    struct layers_plan *plan = begin_turn(s, f, err);
-    if (!plan)
-        return -1;
+    struct layers_plan *plan = begin_turn(s, f, "the loss");
     if (s != last_of(e)) {
-        TRY(begin_tied(s, grads, err));
-        TRY(receive(s, s + 1, f->set, f->k, err));
+        begin_tied(s, grads);
+        receive(s, s + 1, f->set, f->k);
     } else {
         if (f->k > 0)
-            TRY(stages_loss(e, f->set, f->k, s->in, f->batch, grads, err));
+            stages_loss(e, f->set, f->k, s->in, f->batch, grads);
         if (s->part.tied > 0)
-            TRY(sums_ready(tied_at(e), s->part.tied, s, err));
-        TRY(stage_launched(s, "the loss", err));
-        TRY(spans_computed(s, "loss", err));
+            sums_ready(tied_at(e), s->part.tied, s);
+        spans_computed(s, "loss");
     }
-    TRY(layers_backward(net, plan, grads, err));
-    return s == first_of(e) ? 0 : hand_over(s, s - 1, f->set, f->k, err);
+    layers_backward(net, plan, grads);
+    if (s != first_of(e))
+        hand_over(s, s - 1, f->set, f->k);
 }
 
 static struct flight flight_of(const struct engine *e, int i, int k, int parts, int m)
@@ -310,7 +294,7 @@ static struct flight flight_of(const struct engine *e, int i, int k, int parts, 
                            b.number};
 }
 
-int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err *err)
+void stages_put_batch(struct engine *e, int i, int n, int batches)
 {
     int k = engine_batch(&e->job, n, i), parts = pipeline_micro_batches(k, e->micro);
     int last = e->nstages - 1;
@@ -318,7 +302,7 @@ int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err
         for (int at = 0; at <= last && at <= round; at++) {
             const struct flight f = flight_of(e, i, k, parts, round - at);
             if (round - at < parts)
-                TRY(go_forward(&e->stages[at], &f, true, err));
+                go_forward(&e->stages[at], &f, true);
         }
         for (int m = round - last, at = last; m >= 0 && at >= 0; at--) {
             const struct flight f = flight_of(e, i, k, parts, m);
@@ -328,19 +312,17 @@ int stages_put_batch(struct engine *e, int i, int n, int batches, struct ddp_err
             s->none = f.k == 0;
             /* A micro-batch without samples contributes zeros: to the step's gradients if
              * these are zero as well, else to `extra`. */
-            TRY(go_back(s, &f, !s->first && n > 0, err));
+            go_back(s, &f, !s->first && n > 0);
         }
     }
-    return stage_enter(first_of(e), err);
+    stage_enter(first_of(e));
 }
 
-int stages_forward(struct engine *e, int from, int k, bool learn, int batch,
-                   struct ddp_err *err)
+void stages_forward(struct engine *e, int from, int k, bool learn, int batch)
 {
     const struct flight f = {.from = from, .k = k, .set = 0, .batch = batch};
     for (int s = 0; s < e->nstages; s++)
-        TRY(go_forward(&e->stages[s], &f, learn, err));
-    return 0;
+        go_forward(&e->stages[s], &f, learn);
 }
 
 /* ---- plans ---- */
@@ -353,21 +335,20 @@ void stages_sizes(const struct engine *e, int n, uint8_t *sizes)
 }
 
 /* Plans allocate memory, which is not allowed during capture. */
-static int warm_up(struct stage *s, int k, struct ddp_err *err)
+static void warm_up(struct stage *s, int k)
 {
     struct layers *net = s->sets[0].net;
-    struct layers_plan *plan = stage_enter(s, err) < 0 ? NULL : layers_plan(net, k, err);
-    return plan ? layers_warm_up(net, plan, s->grads, err) : -1;
+    stage_enter(s);
+    layers_warm_up(net, layers_plan(net, k), s->grads);
 }
 
-int stages_warm_up(struct engine *e, int n, struct ddp_err *err)
+void stages_warm_up(struct engine *e, int n)
 {
     int parts = pipeline_micro_batches(n, e->micro);
-    if (stages_fork(e, err) < 0) /* a step may be in flight */
-        return -1;
+    stages_fork(e); /* a step may be in flight */
     for (int s = 0; s < e->nstages; s++) {
         for (int m = 0; m < parts; m++)
-            TRY(warm_up(&e->stages[s], flight_of(e, 0, n, parts, m).k, err));
+            warm_up(&e->stages[s], flight_of(e, 0, n, parts, m).k);
     }
-    return stages_join(e, err);
+    stages_join(e);
 }

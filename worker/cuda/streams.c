@@ -6,35 +6,30 @@
  */
 #include "worker/cuda/engine_impl.h"
 
-#include <stdio.h>
-
-int stage_enter(const struct stage *s, struct ddp_err *err)
+void stage_enter(const struct stage *s)
 {
-    return check_cuda(cudaSetDevice(s->device), "changing the GPU", err);
+    CUDA(cudaSetDevice(s->device));
 }
 
-int stage_left(const struct stage *s, cudaStream_t to, struct ddp_err *err)
+void stage_left(const struct stage *s, cudaStream_t to)
 {
-    return stream_follow(to, s->main, s->left, "a batch", err);
+    stream_follow(to, s->main, s->left);
 }
 
-int stages_fork(struct engine *e, struct ddp_err *err)
+void stages_fork(struct engine *e)
 {
     for (int i = 1; i < e->nstages; i++)
-        TRY(stage_left(first_of(e), e->stages[i].main, err));
-    return 0;
+        stage_left(first_of(e), e->stages[i].main);
 }
 
-int stages_join(struct engine *e, struct ddp_err *err)
+void stages_join(struct engine *e)
 {
     for (int i = 1; i < e->nstages; i++)
-        TRY(stage_left(&e->stages[i], first_of(e)->main, err));
-    return stage_enter(first_of(e), err);
+        stage_left(&e->stages[i], first_of(e)->main);
+    stage_enter(first_of(e));
 }
 
-int stage_launched(const struct stage *s, const char *doing, struct ddp_err *err)
+void stage_doing(const struct stage *s, const char *what)
 {
-    char text[80];
-    snprintf(text, sizeof text, "%s, stage %d", doing, s->index + 1);
-    return check_launches(s->e->nstages > 1 ? text : doing, err);
+    cuda_doing("%s%s", what, s->where);
 }

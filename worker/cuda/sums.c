@@ -17,8 +17,6 @@
 
 #include <stdio.h>
 
-static const char *const what = "a step";
-
 /* ---- the plan ---- */
 
 /* Each rank's even part of bucket b; every rank has the remainder. */
@@ -77,51 +75,51 @@ size_t sums_state_floats(const struct stage *s)
 
 /* ---- in a step ---- */
 
-static int put_sums(struct stage *s, const struct bucket *b, bool with_head,
-                    struct ddp_err *err)
+static void put_sums(struct stage *s, const struct bucket *b, bool with_head)
 {
     const struct engine *e = s->e;
     struct comm *c = e->comm;
     float *g = place_in(s, s->grads, b->offset);
     size_t head = with_head ? CUDA_HEAD : 0;
-    if (!shares_out(e)) /* the head precedes the last bucket */
-        return comm_all_reduce(c, s->lane, g - head, b->count + head, DDP_F32, s->sums,
-                               err);
+    if (!shares_out(e)) { /* the head precedes the last bucket */
+        comm_all_reduce(c, s->lane, g - head, b->count + head, DDP_F32, s->sums);
+        return;
+    }
     size_t each = even_part(s, b), rest = b->count % (size_t)e->size;
-    if (comm_begin(c, err) < 0 ||
-        (each && comm_reduce_scatter(c, s->lane, g, each, s->sums, err) < 0) ||
-        (rest && comm_all_reduce(c, s->lane, g + (size_t)e->size * each, rest, DDP_F32,
-                                 s->sums, err) < 0) ||
-        (head &&
-         comm_all_reduce(c, s->lane, s->grads - head, head, DDP_F32, s->sums, err) < 0))
-        return -1;
-    return comm_end(c, err);
+    comm_begin(c);
+    if (each)
+        comm_reduce_scatter(c, s->lane, g, each, s->sums);
+    if (rest)
+        comm_all_reduce(c, s->lane, g + (size_t)e->size * each, rest, DDP_F32, s->sums);
+    if (head)
+        comm_all_reduce(c, s->lane, s->grads - head, head, DDP_F32, s->sums);
+    comm_end(c);
 }
 
-static int sum_bucket(struct stage *s, struct ddp_err *err)
+static void sum_bucket(struct stage *s)
 {
     char name[32];
     bool last = s->started == s->nbuckets - 1;
     const struct bucket *b = &s->buckets[s->started++];
     snprintf(name, sizeof name, "bucket %zu", (size_t)(b - s->e->buckets));
-    TRY(spans_sum(s, NULL, 0, err));
-    TRY(put_sums(s, b, last && s == last_of(s->e), err));
-    return spans_sum(s, name, b->count * sizeof(float), err);
+    spans_sum(s, NULL, 0);
+    put_sums(s, b, last && s == last_of(s->e));
+    spans_sum(s, name, b->count * sizeof(float));
 }
 
 /* Makes the stream `sums` wait for main. */
-static int fork_sums(struct stage *s, struct ddp_err *err)
+static void fork_sums(struct stage *s)
 {
-    return stream_follow(s->sums, s->main, s->ready, what, err);
+    stream_follow(s->sums, s->main, s->ready);
 }
 
 /* Makes main wait for the stream `sums`. */
-static int join_sums(struct stage *s, struct ddp_err *err)
+static void join_sums(struct stage *s)
 {
-    return stream_follow(s->main, s->sums, s->summed, what, err);
+    stream_follow(s->main, s->sums, s->summed);
 }
 
-int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
+void sums_ready(size_t offset, size_t count, void *stage)
 {
     struct stage *s = stage;
     if (!s->first && !s->none) /* adds to the step's gradients, which are final after the
@@ -129,38 +127,37 @@ int sums_ready(size_t offset, size_t count, void *stage, struct ddp_err *err)
         cuda_add(place_in(s, s->grads, offset), place_in(s, s->extra, offset),
                  (int64_t)count, CUDA_F32, s->main);
     if (!s->e->comm || !s->e->job.buckets.overlap || !s->last)
-        return 0;
+        return;
     size_t final = bucket_final(s->buckets, s->nbuckets, s->started, offset);
     if (s->started < final)
-        TRY(fork_sums(s, err));
+        fork_sums(s);
     while (s->started < final)
-        TRY(sum_bucket(s, err));
-    return 0;
+        sum_bucket(s);
 }
 
-int sums_finish(struct stage *s, struct ddp_err *err)
+void sums_finish(struct stage *s)
 {
     if (!s->e->comm)
-        return 0;
-    TRY(fork_sums(s, err));
+        return;
+    fork_sums(s);
     while (s->started < s->nbuckets)
-        TRY(sum_bucket(s, err));
-    return join_sums(s, err);
+        sum_bucket(s);
+    join_sums(s);
 }
 
-int sums_norm(double *v, size_t n, void *stage, struct ddp_err *err)
+void sums_norm(double *v, size_t n, void *stage)
 {
     struct stage *s = stage;
-    TRY(fork_sums(s, err));
-    TRY(spans_sum(s, NULL, 0, err));
-    TRY(comm_all_reduce(s->e->comm, s->lane, v, n, DDP_F64, s->sums, err));
-    TRY(spans_sum(s, "norm", n * sizeof *v, err));
-    return join_sums(s, err);
+    fork_sums(s);
+    spans_sum(s, NULL, 0);
+    comm_all_reduce(s->e->comm, s->lane, v, n, DDP_F64, s->sums);
+    spans_sum(s, "norm", n * sizeof *v);
+    join_sums(s);
 }
 
 /* With a sharded optimiser the ranks add up their pieces; what all ranks update is
  * counted once, by the last rank. */
-int sums_squares(struct stage *s, struct ddp_err *err)
+void sums_squares(struct stage *s)
 {
     const struct engine *e = s->e;
     bool more = false;
@@ -174,41 +171,36 @@ int sums_squares(struct stage *s, struct ddp_err *err)
     }
     if (!more) /* this rank has no piece of it */
         cuda_squares(s->grads, 0, false, s->parts, s->main);
-    return shares_out(e) ? sums_norm(s->parts, CUDA_PARTS, s, err) : 0;
+    if (shares_out(e))
+        sums_norm(s->parts, CUDA_PARTS, s);
 }
 
-int sums_gather(struct stage *s, float *block, struct ddp_err *err)
+void sums_gather(struct stage *s, float *block)
 {
-    struct comm *c = s->e->comm;
-    TRY(fork_sums(s, err));
-    TRY(comm_begin(c, err));
-    for (size_t i = 0; i < s->nbuckets; i++) {
-        const struct bucket *b = &s->buckets[i];
-        size_t each = even_part(s, b);
-        if (each)
-            TRY(comm_all_gather(c, s->lane, place_in(s, block, b->offset), each, s->sums,
-                                err));
-    }
-    TRY(comm_end(c, err));
-    return join_sums(s, err);
+    fork_sums(s);
+    comm_gather_buckets(s->e->comm, s->lane, block, s->part.offset, s->buckets,
+                        s->nbuckets, s->sums);
+    join_sums(s);
 }
 
-static int warm_up(struct stage *s, struct ddp_err *err)
+static void warm_up(struct stage *s)
 {
     struct engine *e = s->e;
     s->started = 0;
-    if (stage_enter(s, err) < 0 || sums_finish(s, err) < 0 ||
-        layers_warm_norms(s->sets[0].net, err) < 0 ||
-        (shares_out(e) && (sums_norm(s->parts, CUDA_PARTS, s, err) < 0 ||
-                           sums_gather(s, s->grads, err) < 0)) ||
-        check_cuda(cudaEventRecord(s->summed, s->main), what, err) < 0)
-        return -1;
-    return comm_await(e->comm, s->summed, e->job.timeout_ms, "the first sums", err);
+    stage_enter(s);
+    cuda_doing("the first sums");
+    sums_finish(s);
+    layers_warm_norms(s->sets[0].net);
+    if (shares_out(e)) {
+        sums_norm(s->parts, CUDA_PARTS, s);
+        sums_gather(s, s->grads);
+    }
+    CUDA(cudaEventRecord(s->summed, s->main));
+    comm_await(e->comm, s->summed, e->job.timeout_ms);
 }
 
-int sums_warm_up(struct engine *e, struct ddp_err *err)
+void sums_warm_up(struct engine *e)
 {
     for (int i = e->nstages - 1; i >= 0 && e->comm && e->ngraphs == 0; i--)
-        TRY(warm_up(&e->stages[i], err));
-    return 0;
+        warm_up(&e->stages[i]);
 }

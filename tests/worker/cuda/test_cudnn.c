@@ -57,11 +57,9 @@ cudaError_t __wrap_cudaMemsetAsync(void *to, int value, size_t n, cudaStream_t s
     return cudaSuccess;
 }
 
-int __wrap_device_alloc(struct device_memory *m, const char *what, size_t bytes,
-                        void *out, struct ddp_err *err)
+void *__wrap_device_alloc(struct device_memory *m, const char *what, size_t bytes)
 {
-    *(void **)out = &gpu; /* not used */
-    return 0;
+    return &gpu; /* not used */
 }
 
 cudnnStatus_t __real_cudnnBackendSetAttribute(cudnnBackendDescriptor_t,
@@ -102,16 +100,12 @@ static void describe_gpu(int which)
         "\"maxBlockSize\":[1024,1024,64]}",
         gpus[which].arch, gpus[which].processors, gpus[which].l2, gpus[which].shared);
     struct ddp_err err;
-    ck_ok(
-        check_dnn(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &gpu),
-                  "gpu", &err),
-        err);
-    ck_ok(check_dnn(__real_cudnnBackendSetAttribute(
-                        gpu, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                        (int64_t)strlen(text), text),
-                    "gpu", &err),
-          err);
-    ck_ok(check_dnn(cudnnBackendFinalize(gpu), "gpu", &err), err);
+    cuda_doing("gpu");
+    DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &gpu));
+    DNN(__real_cudnnBackendSetAttribute(gpu, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                        CUDNN_TYPE_CHAR, (int64_t)strlen(text), text));
+    DNN(cudnnBackendFinalize(gpu));
+    ck_ok(cuda_outcome(&err), err);
 }
 
 /* `one` is called for each product. */
@@ -122,22 +116,20 @@ static void plan_model(const char *name, struct layers_settings settings, produc
     struct model *model =
         model_plan(name, settings.io, settings.max_batch, kernels_get(NULL, &err), &err);
     ck_assert_msg(model, "%s", err.text);
-    struct layers *net = layers_create(model, settings, NULL, &memory, NULL, &err);
-    ck_assert_msg(net, "%s %s: %s", name, precision_names[settings.precision], err.text);
+    struct layers *net = layers_create(model, settings, NULL, &memory, NULL);
+    ck_assert_msg(cuda_outcome(&err) == 0, "%s %s: %s", name,
+                  precision_names[settings.precision], err.text);
     if (one)
-        layers_each_product(net, layers_plan(net, settings.max_batch, &err), one, NULL,
-                            &err);
+        layers_each_product(net, layers_plan(net, settings.max_batch), one, NULL);
     layers_destroy(net);
     model_destroy(model);
 }
 
-static int attends(struct layers *net, const struct site *at, void *arg,
-                   struct ddp_err *err)
+static void attends(struct layers *net, const struct site *at, void *arg)
 {
     ck_assert_msg(at->layer->spec->kind != LAYER_ATTENTION ||
                       at->plan->how[at->pass].plan,
                   "cuDNN does not take '%s'", at->key);
-    return 0;
 }
 
 /* Each has an engine, and one for steps that are deterministic. */

@@ -5,6 +5,7 @@
  * The gradient of L = sum of y * c, for fixed c, is what goes back with dy = c.
  */
 #include "tests/worker/cuda/emu.h"
+#include "worker/cuda/failure.h"
 #include "worker/cuda/kernels.h"
 
 extern "C" {
@@ -547,6 +548,32 @@ static void extremes()
     }
 }
 
+/* After the first failure of a phase no call is made and no kernel launched, until it has
+ * been asked for. */
+static void failed_phase()
+{
+    struct ddp_err err = {""};
+    array y(4);
+    int calls = 0;
+    y.fill(1);
+    float before = y.host[0];
+    cuda_doing("'%s' %s", "conv1", "forward");
+    bool fine = CUDA((calls++, cudaSuccess)) && !CUDA(cudaErrorNoDevice);
+    cuda_doing("later");
+    fine = fine && !CUDA((calls++, cudaSuccess)) && !cuda_note(cudaErrorInvalidDevice);
+    cuda_scale(y.at, 4, 2, y.at, stream);
+    y.fetch();
+    expect(fine && calls == 1 && y.host[0] == before, "nothing is done after a failure",
+           calls, 1);
+    fine = cuda_outcome(&err) < 0 && cuda_outcome(nullptr) == 0 &&
+           !strcmp(err.text, "'conv1' forward: no CUDA-capable device is detected");
+    expect(fine, err.text, 0, 0);
+    cuda_scale(y.at, 4, 2, y.at, stream);
+    y.fetch();
+    expect(y.host[0] == 2 * before, "a phase after one that failed", y.host[0],
+           2 * before);
+}
+
 int main()
 {
     int devices = 0;
@@ -600,6 +627,7 @@ int main()
     types(CUDA_F16);
     scaler();
     extremes();
+    failed_phase();
     printf("%s\n", failures ? "FAILED" : "ok");
     return failures ? 1 : 0;
 }

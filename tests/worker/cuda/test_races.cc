@@ -7,6 +7,7 @@
  */
 #include "tests/worker/cuda/emu.h"
 #include "tests/worker/cuda/emu_check.h"
+#include "worker/cuda/failure.h"
 #include "worker/cuda/kernels.h"
 
 #include <cmath>
@@ -107,6 +108,7 @@ static void check(const char *name, const std::function<void(run &)> &what)
         std::vector<std::string> faults;
         run r;
         emu_collect(&faults);
+        cuda_doing("%s", name);
         what(r);
         std::vector<uint8_t> bits = r.end();
         emu_collect(nullptr);
@@ -117,13 +119,11 @@ static void check(const char *name, const std::function<void(run &)> &what)
         else if (bits != first)
             printf("FAILED %s: other bits in another order\n", name);
         failures += !faults.empty() || (turn > 0 && bits != first);
-        char kernel[80];
-        int device;
-        cudaError_t rc;
-        bool refused = cuda_refused(kernel, sizeof kernel, &device, &rc);
-        failures += refused;
-        if (refused)
-            printf("FAILED %s: %s was not launched\n", name, kernel);
+        struct ddp_err err;
+        if (cuda_outcome(&err) < 0) {
+            failures++;
+            printf("FAILED %s\n", err.text);
+        }
     }
 }
 
@@ -443,21 +443,19 @@ static void optimisers(size_t n, size_t from)
             {"adam", RULE_ADAM, false, 0, 0, 0.9f, 0.999f, 1e-8f, two},
             {"adadelta", RULE_ADADELTA, false, 0, 0, 0.9f, 0, 1e-6f, two}};
         for (const struct optim_type &t : types) {
-            struct optim o = {&t, {t.states[0] ? 0.9f : 0, 0.01f}};
+            struct optim o = {&t, {t.states[0] ? 0.9f : 0, 0.01f, 0, 0.9f}};
+            o.nborders = 2;
             struct cuda_update u = {
                 w,
                 g,
                 {t.states[0] ? m : nullptr, t.states[1] ? v : nullptr, e},
-                0.1f,
-                int64_t(n),
                 7,
-                2,
                 borders,
                 scale,
                 updates,
                 step,
                 head};
-            cuda_optimise(&u, &o, stream);
+            cuda_optimise(&u, &o, 0, n, 0, stream);
         }
         cuda_finish(head, own, true, scales, result, updates, stream);
     });

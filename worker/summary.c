@@ -104,28 +104,32 @@ double run_peak_percent(const struct run *run, double images_per_s)
     return peak > 0 ? 100 * images_per_s * model_flop(run->model) / peak : (double)NAN;
 }
 
-/* As a JSON number; null for 0 or less, or NaN. */
-static const char *number(double x, char text[32])
+/* null: unknown */
+static json_t *positive(double x)
 {
-    snprintf(text, 32, x > 0 ? "%.9g" : "null", x);
-    return text;
+    return metrics_number(x > 0 ? x : (double)NAN);
 }
 
 static void log_config(struct run *run)
 {
     const struct train_config *c = run->c;
-    char flop[32], peak[32];
-    metrics_line(
-        &run->metrics, "run",
-        "\"model\":\"%s\",\"parameters\":%zu,\"ranks\":%d,\"batch_size\":%d,"
-        "\"optimizer\":\"%s\",\"kernels\":\"%s\",\"precision\":\"%s\",\"threads\":%d,"
-        "\"train_samples\":%zu,\"test_samples\":%zu,\"augment\":\"%s\",\"seed\":%" PRIu64
-        ",\"step\":%" PRIu64 ",\"flop_per_sample\":%s,\"peak_flops\":%s",
-        c->model->name, model_param_count(run->model), run->size, c->how.batch_size,
-        c->optim->name, run->kernels->name, precision_names[c->how.precision],
-        c->how.threads, run->data.train.n, run->data.test.n, config_text(c, "augment"),
-        run->state.seed, run->state.step, number(model_flop(run->model), flop),
-        number(run->info.peak, peak));
+    const struct metrics_field fields[] = {
+        {"model", json_string(c->model->name)},
+        {"parameters", json_integer((json_int_t)model_param_count(run->model))},
+        {"ranks", json_integer(run->size)},
+        {"batch_size", json_integer(c->how.batch_size)},
+        {"optimizer", json_string(c->optim->name)},
+        {"kernels", json_string(run->kernels->name)},
+        {"precision", json_string(precision_names[c->how.precision])},
+        {"threads", json_integer(c->how.threads)},
+        {"train_samples", json_integer((json_int_t)run->data.train.n)},
+        {"test_samples", json_integer((json_int_t)run->data.test.n)},
+        {"augment", json_string(config_text(c, "augment"))},
+        {"seed", json_integer((json_int_t)run->state.seed)},
+        {"step", json_integer((json_int_t)run->state.step)},
+        {"flop_per_sample", positive(model_flop(run->model))},
+        {"peak_flops", positive(run->info.peak)}};
+    metrics_line(&run->metrics, "run", fields, ARRAY_LEN(fields));
 }
 
 /* The outcome of --tune. */
@@ -219,15 +223,16 @@ static double images_per_s(const struct run *run)
 
 static void log_result(struct run *run)
 {
-    char peak[32], bytes[32];
-    metrics_line(&run->metrics, "end",
-                 "\"why\":\"%s\",\"step\":%" PRIu64 ",\"images\":%" PRIu64
-                 ",\"train_seconds\":%.6f,\"seconds\":%.6f,\"peak_percent\":%s"
-                 ",\"device_bytes\":%s",
-                 why(run), run->state.step, run->images, (double)run->train_ns / 1e9,
-                 (double)(now_ns() - run->began_ns) / 1e9,
-                 number(run_peak_percent(run, images_per_s(run)), peak),
-                 number((double)run->info.bytes, bytes));
+    double percent = run_peak_percent(run, images_per_s(run));
+    const struct metrics_field fields[] = {
+        {"why", json_string(why(run))},
+        {"step", json_integer((json_int_t)run->state.step)},
+        {"images", json_integer((json_int_t)run->images)},
+        {"train_seconds", json_real((double)run->train_ns / 1e9)},
+        {"seconds", json_real((double)(now_ns() - run->began_ns) / 1e9)},
+        {"peak_percent", positive(percent)},
+        {"device_bytes", positive((double)run->info.bytes)}};
+    metrics_line(&run->metrics, "end", fields, ARRAY_LEN(fields));
 }
 
 /* Peak memory of this rank, and the memory shared by the host's ranks. */

@@ -130,7 +130,7 @@ static void tell_step(struct run *run, const struct tally *t,
         .images_per_s = (double)t->samples / seconds_since(t->began_ns),
         .seconds = seconds_since(run->began_ns),
     };
-    metrics_report(&run->metrics, &r, false);
+    metrics_report(&run->metrics, METRICS_STEP, &r);
     const char *why = metrics_failure(&run->metrics);
     if (why)
         progress_say(&run->progress, "from step %" PRIu64 " on '%s' has nothing: %s",
@@ -270,7 +270,7 @@ static int test_between_steps(struct run *run, struct tally *t, struct ddp_err *
     t->began_ns += now_ns() - began;
     r.seconds = seconds_since(run->began_ns);
     if (run->rank == 0 && run->end == RUN_GOING) {
-        metrics_test(&run->metrics, &r);
+        metrics_report(&run->metrics, METRICS_TEST, &r);
         progress_test(&run->progress, &r);
     }
     return 0;
@@ -335,7 +335,7 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
     r.seconds = seconds_since(run->began_ns);
     run->last = r;
     if (run->rank == 0) {
-        metrics_report(&run->metrics, &r, true);
+        metrics_report(&run->metrics, METRICS_EPOCH, &r);
         progress_epoch(&run->progress, &r);
         history_epoch(&run->history, &r);
     }

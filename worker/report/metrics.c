@@ -6,9 +6,7 @@
 #include "common/output_path.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err)
@@ -24,13 +22,6 @@ int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_er
     return 0;
 }
 
-static void end_line(struct metrics *m)
-{
-    fputs("}\n", m->out);
-    if (!m->failed && ferror(m->out))
-        m->failed = errno ? errno : EIO;
-}
-
 const char *metrics_failure(struct metrics *m)
 {
     if (!m->failed || m->told)
@@ -39,57 +30,52 @@ const char *metrics_failure(struct metrics *m)
     return strerror(m->failed);
 }
 
-void metrics_test(struct metrics *m, const struct report *r)
+json_t *metrics_number(double x)
 {
-    char accuracy[32] = "null";
-    if (isfinite(r->test_accuracy))
-        snprintf(accuracy, sizeof accuracy, "%.9g", r->test_accuracy);
-    metrics_line(m, "test",
-                 "\"step\":%" PRIu64 ",\"epoch\":%d,\"test_loss\":%.9g,"
-                 "\"test_accuracy\":%s,\"seconds\":%.9g",
-                 r->step, r->epoch, r->test_loss, accuracy, r->seconds);
+    return isfinite(x) ? json_real(x) : json_null();
 }
 
-void metrics_report(struct metrics *m, const struct report *r, bool epoch)
+void metrics_report(struct metrics *m, enum metrics_kind kind, const struct report *r)
 {
+    static const char *const kinds[] = {
+        [METRICS_STEP] = "step", [METRICS_EPOCH] = "epoch", [METRICS_TEST] = "test"};
     const struct {
         const char *name;
         double value;
-        bool of_epoch;
-    } numbers[] = {{"loss", r->loss, false},
-                   {"train_accuracy", r->train_accuracy, true},
-                   {"test_loss", r->test_loss, true},
-                   {"test_accuracy", r->test_accuracy, true},
-                   {"lr", r->lr, false},
-                   {"images_per_s", r->images_per_s, false},
-                   {"peak_percent", r->peak_percent, true},
-                   {"seconds", r->seconds, false}};
+        unsigned of;
+    } numbers[] = {{"loss", r->loss, METRICS_STEP | METRICS_EPOCH},
+                   {"train_accuracy", r->train_accuracy, METRICS_EPOCH},
+                   {"test_loss", r->test_loss, METRICS_EPOCH | METRICS_TEST},
+                   {"test_accuracy", r->test_accuracy, METRICS_EPOCH | METRICS_TEST},
+                   {"lr", r->lr, METRICS_STEP | METRICS_EPOCH},
+                   {"images_per_s", r->images_per_s, METRICS_STEP | METRICS_EPOCH},
+                   {"peak_percent", r->peak_percent, METRICS_EPOCH},
+                   {"seconds", r->seconds, METRICS_STEP | METRICS_EPOCH | METRICS_TEST}};
     if (!m->out)
         return;
-    fprintf(m->out, "{\"kind\":\"%s\",\"step\":%" PRIu64 ",\"epoch\":%d",
-            epoch ? "epoch" : "step", r->step, r->epoch);
-    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
-        if (numbers[i].of_epoch && !epoch)
-            continue;
-        fprintf(m->out, ",\"%s\":", numbers[i].name);
-        if (isfinite(numbers[i].value))
-            fprintf(m->out, "%.9g", numbers[i].value);
-        else
-            fputs("null", m->out);
-    }
-    end_line(m);
+    struct metrics_field fields[2 + ARRAY_LEN(numbers)] = {
+        {"step", json_integer((json_int_t)r->step)}, {"epoch", json_integer(r->epoch)}};
+    size_t n = 2;
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        if (numbers[i].of & kind)
+            fields[n++] =
+                (struct metrics_field){numbers[i].name, metrics_number(numbers[i].value)};
+    metrics_line(m, kinds[kind], fields, n);
 }
 
-void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
+void metrics_line(struct metrics *m, const char *kind, const struct metrics_field *fields,
+                  size_t n)
 {
-    if (!m->out)
-        return;
-    fprintf(m->out, "{\"kind\":\"%s\",", kind);
-    va_list ap;
-    va_start(ap, fields);
-    vfprintf(m->out, fields, ap);
-    va_end(ap);
-    end_line(m);
+    json_t *line = json_pack("{s:s}", "kind", kind);
+    for (size_t i = 0; i < n; i++)
+        json_object_set_new(line, fields[i].name, fields[i].value);
+    if (m->out) {
+        json_dumpf(line, m->out, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        fputc('\n', m->out);
+        if (!m->failed && ferror(m->out))
+            m->failed = errno ? errno : EIO;
+    }
+    json_decref(line);
 }
 
 int metrics_close(struct metrics *m, struct ddp_err *err)

@@ -16,6 +16,7 @@
 
 #include "include/ddprun/err.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,13 +43,16 @@ struct report {
 
 /* `append`: continue the file of an earlier run. NULL path: write nothing. */
 int metrics_open(struct metrics *m, const char *path, bool append, struct ddp_err *err);
-/* Of an epoch, or of a step. */
-void metrics_report(struct metrics *m, const struct report *r, bool epoch);
-/* Of a test between steps. */
-void metrics_test(struct metrics *m, const struct report *r);
-/* Writes any other line; `fields` are JSON members without the braces. */
-void metrics_line(struct metrics *m, const char *kind, const char *fields, ...)
-    __attribute__((format(printf, 3, 4)));
+enum metrics_kind { METRICS_STEP = 1, METRICS_EPOCH = 2, METRICS_TEST = 4 };
+void metrics_report(struct metrics *m, enum metrics_kind kind, const struct report *r);
+/* Writes any other line. */
+struct metrics_field {
+    const char *name;
+    json_t *value; /* taken over; NULL, as of a text that is not UTF-8: left out */
+};
+void metrics_line(struct metrics *m, const char *kind, const struct metrics_field *fields,
+                  size_t n);
+json_t *metrics_number(double x); /* null if it is not finite */
 /* Returns, once, the reason why lines are being lost; else NULL. */
 const char *metrics_failure(struct metrics *m);
 /* Returns -1 if a line was lost (a full disk). */

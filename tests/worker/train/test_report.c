@@ -138,14 +138,14 @@ TEST(each_line_of_the_log_is_json)
     struct metrics m;
     struct ddp_err err;
     ck_ok(metrics_open(&m, path, false, &err), err);
-    metrics_line(&m, "run", "\"model\":\"%s\"", "cnn");
+    metrics_line(&m, "run", &(struct metrics_field){"model", json_string("a\"b")}, 1);
     struct report step = {7, 2, 0.25, 0.1, 1000, 1.5, 0, 0, 0, 0};
-    metrics_report(&m, &step, false);
+    metrics_report(&m, METRICS_STEP, &step);
     struct report epoch = {.step = 8, .epoch = 2, .loss = NAN, .test_accuracy = 97.5};
-    metrics_report(&m, &epoch, true);
+    metrics_report(&m, METRICS_EPOCH, &epoch);
     ck_ok(metrics_close(&m, &err), err);
     ck_ok(metrics_open(&m, path, true, &err), err); /* goes on */
-    metrics_report(&m, &step, false);
+    metrics_report(&m, METRICS_STEP, &step);
     ck_ok(metrics_close(&m, &err), err);
 
     char *text = read_text(path), *rest = text, *line;
@@ -175,7 +175,7 @@ TEST(a_log_on_a_full_disk_is_reported_at_the_end)
     struct metrics m;
     struct ddp_err err;
     ck_ok(metrics_open(&m, "/dev/full", false, &err), err);
-    metrics_line(&m, "run", "\"a\":%d", 1);
+    metrics_line(&m, "run", NULL, 0);
     ck_assert_int_eq(metrics_close(&m, &err), -1);
     ck_assert_str_eq(err.text,
                      "the log '/dev/full' is not complete: No space left on device");
@@ -261,7 +261,7 @@ TEST(other_ranks_are_silent)
     progress_say(&p, "%s", "not shown");
     progress_step(&p, &step, 1, 2);
     progress_epoch(&p, &epoch);
-    metrics_report(&m, &step, false);
-    metrics_report(&m, &epoch, true);
+    metrics_report(&m, METRICS_STEP, &step);
+    metrics_report(&m, METRICS_EPOCH, &epoch);
     ck_ok(metrics_close(&m, &err), err);
 }

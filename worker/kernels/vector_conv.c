@@ -50,7 +50,7 @@ static void plan_own(struct conv_plan *p, struct own *o)
     o->planes = scratch_in(p->memory, out * PER_WORD);
     o->floats = scratch_in(p->memory, (in > out ? in : out) * PER_WORD);
     if (p->s.pool)
-        o->dy = scratch_in(p->memory, maps_words(p->full));
+        o->full = scratch_in(p->memory, maps_words(p->full));
     o->pack = scratch_in(p->memory, (size_t)(2 * p->s.R * p->s.R) * BLOCK * BLOCK);
     o->dw = scratch_in(p->memory, p->taps);
     o->dbias = scratch_in(p->memory, (size_t)p->full.blocks * BLOCK);
@@ -92,6 +92,36 @@ struct call {
     float *y, *dx, scale;
 };
 
+/* Two rows of an image to one row of maxima: the first of equal ones in row order and NaN
+ * as the maximum, as in PyTorch. */
+static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
+{
+    for (int j = 0; j < W / 2; j++, rows += 2 * WORDS, y += WORDS) {
+        const float *under = rows + W * WORDS;
+        vec best[2];
+        for (int half = 0; half < 2; half++, arg += VL) {
+            vec a = load_half(rows, half), b = load_half(rows + WORDS, half);
+            vec d = load_half(under, half), e = load_half(under + WORDS, half);
+            bits right = (b > a) | (b != b), low_right = (e > d) | (e != e);
+            vec top = pick(right, b, a), low = pick(low_right, e, d);
+            bits below = (low > top) | (low != low);
+            bits which = (below & (2 - low_right)) | (~below & -right); /* true is -1 */
+            best[half] = pick(below, low, top);
+            *(loose_byte_lanes *)arg = __builtin_convertvector(which, byte_lanes);
+        }
+        store_pixel(y, best[0], best[1]);
+    }
+}
+
+static void pool(const struct conv_plan *p, const float *full, float *y, uint8_t *arg)
+{
+    for (int row = 0; row < p->out.blocks * p->out.H; row++) {
+        int kb = row / p->out.H, h = row % p->out.H, at = row * p->out.W;
+        pool_rows(full + (kb * p->full.H + 2 * h) * p->full.W * WORDS, p->full.W,
+                  y + at * WORDS, arg + at * BLOCK);
+    }
+}
+
 /* Converts an image from our layout to float planes. */
 static void to_planes(const struct conv_plan *p, struct own *own, float *planes)
 {
@@ -117,8 +147,9 @@ static void forward_part(int part, int parts, void *arg)
         float *y = a->y + (size_t)b * out;
         const float *x = a->x + (size_t)b * in;
         float *target = p->s.last ? own->pooled : y;
-        uint8_t *which = p->arg ? p->arg + (size_t)b * args : NULL;
-        p->method->forward(p, own, n, x, target, which);
+        p->method->forward(p, own, n, x, p->s.pool ? own->full : target);
+        if (p->s.pool)
+            pool(p, own->full, target, p->arg + (size_t)b * args);
         if (p->s.last)
             to_planes(p, own, y);
     }
@@ -188,6 +219,8 @@ static void unpool(const struct conv_plan *p, const float *words, const uint8_t 
 {
     const elem *g = (const elem *)words;
     int wide = p->full.W * BLOCK;
+    if (p->full.H % 2 || p->full.W % 2) /* the last row or column is not pooled */
+        memset(dy, 0, maps_words(p->full) * sizeof(float));
     for (int row = 0; row < p->out.blocks * p->out.H; row++) {
         int kb = row / p->out.H, i = row % p->out.H;
         elem *to = (elem *)dy + (kb * p->full.H + 2 * i) * wide;
@@ -213,8 +246,8 @@ static void back_group(const struct call *a, struct own *own, int b, int n)
     for (int i = 0; i < n && !p->s.bare; i++)
         add_bias(p, g + (size_t)i * out, own->dbias);
     if (p->s.pool) {
-        unpool(p, g, p->arg + (size_t)b * args, own->dy);
-        g = own->dy;
+        unpool(p, g, p->arg + (size_t)b * args, own->full);
+        g = own->full;
     }
     p->method->taps(p, own, n, x, g);
     if (a->dx)

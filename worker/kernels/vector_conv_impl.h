@@ -55,7 +55,7 @@ struct own {       /* a thread's buffers; images are those of a group */
     float *pooled; /* images of y, or of its gradient, in our layout */
     float *planes; /* one image of y or its gradient in NCHW, fp32 */
     float *floats; /* images of dx, or one of y's gradient, in our layout but fp32 */
-    float *dy;     /* images of the gradient before pooling */
+    float *full;   /* an image of y, or of its gradient, before pooling */
     float *v, *M;  /* matrices of inputs, and of outputs or gradients */
     float *pack;   /* weights of a pair of blocks while they are packed */
     float *dw, *dbias;
@@ -123,35 +123,14 @@ static inline const float *in_floats(const float *words, size_t pixels, float *f
 #endif
 }
 
-/* Two rows to one row of maxima: the first of equal ones in row order and NaN as the
- * maximum, as in PyTorch. */
-ALWAYS void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
-{
-    for (int j = 0; j < W / 2; j++, rows += BLOCK, y += WORDS) {
-        vec best[2];
-        for (int half = 0; half < 2; half++, rows += VL, arg += VL) {
-            const float *under = rows + W * BLOCK;
-            vec a = load(rows), b = load(rows + BLOCK);
-            vec d = load(under), e = load(under + BLOCK);
-            bits right = (b > a) | (b != b), low_right = (e > d) | (e != e);
-            vec top = pick(right, b, a), low = pick(low_right, e, d);
-            bits below = (low > top) | (low != low);
-            bits which = (below & (2 - low_right)) | (~below & -right); /* true is -1 */
-            best[half] = pick(below, low, top);
-            *(loose_byte_lanes *)arg = __builtin_convertvector(which, byte_lanes);
-        }
-        store_pixel(y, best[0], best[1]);
-    }
-}
-
 /* How images of a group are convolved. */
 struct conv_method {
     /* Allocates a thread's buffers. */
     void (*room)(struct conv_plan *p, struct own *own);
-    /* For n images in a thread: y, and `arg` if it is pooled; the gradient of the packed
-     * weights, added to own->dw; dx. dy is the gradient before pooling. */
+    /* For n images in a thread: y; the gradient of the packed weights, added to own->dw;
+     * dx. y and dy are those before pooling. */
     void (*forward)(const struct conv_plan *p, struct own *own, int n, const float *x,
-                    float *y, uint8_t *arg);
+                    float *y);
     void (*taps)(const struct conv_plan *p, struct own *own, int n, const float *x,
                  const float *dy);
     void (*back)(const struct conv_plan *p, struct own *own, int n, const float *x,

@@ -28,15 +28,15 @@ struct strip {   /* some rows of outputs: of each the pixels of all images of a 
 
 static struct strip strip_of(const struct conv_plan *p, int n)
 {
-    return (struct strip){n, p->s.pool ? 2 * p->out.H : p->full.H, p->full.W, {0}, 0};
+    return (struct strip){n, p->full.H, p->full.W, {0}, 0};
 }
 
-/* Goes on to the next one; with pooling to pairs of rows. */
+/* Goes on to the next one. */
 static bool next_strip(const struct conv_plan *p, struct strip *s)
 {
     int left = s->H - s->rows.to, rows = left > 0 ? next_tile(left, p->rows) : 0;
     s->rows.from = s->rows.to;
-    s->rows.to += p->s.pool ? round_up(rows, 2) : rows;
+    s->rows.to += rows;
     s->columns = round_up((s->rows.to - s->rows.from) * s->n * s->W, PER_WORD);
     return left > 0;
 }
@@ -150,7 +150,7 @@ static void direct_room(struct conv_plan *p, struct own *own)
 {
     int in = p->s.first ? p->s.C * p->s.R * p->s.R : p->in.blocks * BLOCK;
     int wider = at_least(in, p->full.blocks * BLOCK), row = p->group * p->full.W;
-    p->rows = at_most(p->full.H, round_up(128 / row + 1, p->s.pool ? 2 : 1));
+    p->rows = at_most(p->full.H, 128 / row + 1);
     size_t columns = (size_t)round_up(p->rows * row, PER_WORD);
     own->v = scratch_in(p->memory, columns * (size_t)wider);
     own->M = scratch_in(p->memory, columns * (size_t)wider);
@@ -185,32 +185,23 @@ static void take_planes(const struct conv_plan *p, const struct strip *s, const 
     }
 }
 
-/* Of one block of channels: bias, ReLU and pooling. */
+/* Of one block of channels: bias and ReLU. */
 static void put_outputs(const struct conv_plan *p, const struct strip *s, int kb,
-                        float *M, float *y, uint8_t *arg)
+                        const float *M, float *y)
 {
     vec lo = load(p->bias + kb * BLOCK), hi = load(p->bias + kb * BLOCK + VL);
     struct pixels out = {.finish = p->s.bare ? 0 : FINISH_RELU, .y = y};
-    bool pool = p->s.pool;
     for (int i = s->rows.from * s->n; i < s->rows.to * s->n; i++) {
-        int image = i % s->n, h = i / s->n / (pool ? 2 : 1);
-        size_t row = (size_t)((image * p->out.blocks + kb) * p->out.H + h);
-        size_t at = row * (size_t)p->out.W;
-        for (int w = 0; w < s->W; w++, M += BLOCK)
-            if (pool) {
-                store(M, positive(load(M) + lo));
-                store(M + VL, positive(load(M + VL) + hi));
-            } else {
-                conv_pixel(&out, (at + (size_t)w) * WORDS, load(M) + lo,
-                           load(M + VL) + hi);
-            }
-        if (pool && i % 2) /* one image */
-            pool_rows(M - 2 * s->W * BLOCK, s->W, y + at * WORDS, arg + at * BLOCK);
+        int image = i % s->n, h = i / s->n;
+        size_t row = (size_t)((image * p->full.blocks + kb) * p->full.H + h);
+        size_t at = row * (size_t)s->W;
+        for (int w = 0; w < s->W; w++, at++, M += BLOCK)
+            conv_pixel(&out, at * WORDS, load(M) + lo, load(M + VL) + hi);
     }
 }
 
 static void direct_forward(const struct conv_plan *p, struct own *own, int n,
-                           const float *x, float *y, uint8_t *arg)
+                           const float *x, float *y)
 {
     struct strip s = strip_of(p, n);
     bool first = p->s.first;
@@ -242,7 +233,7 @@ static void direct_forward(const struct conv_plan *p, struct own *own, int n,
                           own->M + (rows.from - s.rows.from) * s.n * s.W * BLOCK);
         }
         for (int kb = 0; kb < p->full.blocks; kb++)
-            put_outputs(p, &s, kb, own->M + (size_t)kb * m.M_output, y, arg);
+            put_outputs(p, &s, kb, own->M + (size_t)kb * m.M_output, y);
     }
 }
 

@@ -360,34 +360,9 @@ struct outputs { /* of one block of channels */
     struct maps out; /* the images */
     size_t image;    /* words of an image */
     struct pixels to;
-    uint8_t *arg; /* with pooling */
 };
 
-/* ReLU and pooling, whose windows do not overlap the square's edges */
-ALWAYS void pooled_square(int m, const struct outputs *o, struct square at,
-                          const float *M, size_t point)
-{
-    float windows[OUTPUTS_MAX * BLOCK];
-    for (int half = 0; half < BLOCK; half += VL) {
-        vec y[OUTPUTS_MAX], bias = load(o->bias + half);
-        output_square(m, M + half, point, y);
-        UNROLL for (int i = 0; i < m * m; i++)
-        {
-            int h = i / m, w = i % m, window = h / 2 * (m / 2) + w / 2;
-            store(windows + (window * 4 + h % 2 * 2 + w % 2) * BLOCK + half,
-                  positive(y[i] + bias));
-        }
-    }
-    for (int i = 0; i < m * m / 4; i++) {
-        int h = at.h / 2 + i / (m / 2), w = at.w / 2 + i % (m / 2);
-        size_t pixel = (size_t)(h * o->out.W + w);
-        if (h < o->out.H && w < o->out.W)
-            pool_rows(windows + i * 4 * BLOCK, 2, o->to.y + pixel * WORDS,
-                      o->arg + pixel * BLOCK);
-    }
-}
-
-ALWAYS void plain_square(int m, const struct outputs *o, struct square at, const float *M,
+ALWAYS void store_square(int m, const struct outputs *o, struct square at, const float *M,
                          size_t point)
 {
     vec lo[OUTPUTS_MAX], hi[OUTPUTS_MAX];
@@ -406,25 +381,19 @@ ALWAYS void plain_square(int m, const struct outputs *o, struct square at, const
 static void store_squares(const struct outputs *o, const struct squares *s,
                           const float *M, size_t point)
 {
-    for (int i = 0; i < s->count; i++, M += BLOCK) {
-        struct square at = square_at(s, i);
-        if (o->arg)
-            WITH_M(s->m, pooled_square, o, at, M, point);
-        else
-            WITH_M(s->m, plain_square, o, at, M, point);
-    }
+    for (int i = 0; i < s->count; i++, M += BLOCK)
+        WITH_M(s->m, store_square, o, square_at(s, i), M, point);
 }
 
 /* ---- passes over a group ---- */
 
 static void winograd_forward(const struct conv_plan *p, struct own *own, int n,
-                             const float *x, float *y, uint8_t *arg)
+                             const float *x, float *y)
 {
     struct view in = view_of(p->in, x);
-    struct outputs o = {.out = p->out, .image = maps_words(p->out)};
+    struct outputs o = {.out = p->full, .image = maps_words(p->full)};
     size_t pixels = (size_t)(o.out.H * o.out.W);
-    int shrunk = p->s.pool ? 2 : 1;
-    struct squares s = squares_of(p, o.out.H * shrunk, o.out.W * shrunk);
+    struct squares s = squares_of(p, o.out.H, o.out.W);
     o.to.finish = p->s.bare ? 0 : FINISH_RELU;
     while (next_squares(&s, n)) {
         transform(&in, p->s.pad, false, &s, own->v);
@@ -432,7 +401,6 @@ static void winograd_forward(const struct conv_plan *p, struct own *own, int n,
         for (int kb = 0; kb < o.out.blocks; kb++) {
             o.bias = p->bias + kb * BLOCK;
             o.to.y = y + (size_t)kb * pixels * WORDS;
-            o.arg = arg ? arg + (size_t)kb * pixels * BLOCK : NULL;
             store_squares(&o, &s, own->M + kb * s.count * BLOCK,
                           point_of(&s, o.out.blocks));
         }

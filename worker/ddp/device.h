@@ -28,7 +28,7 @@ struct device_job {
     /* For GPUs: ranks have equal parts of each bucket; a rank updates its pieces, or with
      * options.replicated everything. */
     const struct bucket *buckets;    /* [nbuckets] */
-    const struct rank_piece *pieces; /* [npieces], states left out */
+    const struct rank_piece *pieces; /* [npieces] */
     size_t nbuckets, npieces;
     struct optim *optim;
     const struct ddp_parallel_options *options; /* during open() */

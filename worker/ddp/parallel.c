@@ -53,11 +53,10 @@ struct ddp_parallel {
     struct peers *peers; /* owned; NULL before ddp_parallel_restore() */
     bool cannot_restart; /* so it has set none */
     const struct device_type *on;
-    struct device *device;     /* owned */
-    struct bucket *buckets;    /* owned, [n]: for the device, */
-    struct rank_piece *pieces; /* owned, [n]: likewise */
-    bool failed;               /* the device has, */
-    struct ddp_err why;        /* for this reason */
+    struct device *device;   /* owned */
+    struct rank_piece whole; /* the piece of a rank that updates everything */
+    bool failed;             /* the device has, */
+    struct ddp_err why;      /* for this reason */
 };
 
 /* NCCL has only equal parts, so each parameter is padded to a line for each rank. */
@@ -99,18 +98,15 @@ static int open_device(struct ddp_parallel *p, const struct ddp_parallel_options
                              .blocks = p->blocks,
                              .n = p->n,
                              .floats = p->state.floats,
+                             .buckets = reducer_plan(p->reducer),
                              .nbuckets = reducer_buckets(p->reducer),
+                             .pieces = &p->whole,
+                             .npieces = 1,
                              .optim = &p->optim,
                              .options = o};
-    job.buckets = p->buckets = xcalloc(p->n, sizeof *p->buckets);
-    job.pieces = p->pieces = xcalloc(p->n, sizeof *p->pieces);
-    for (size_t i = 0; i < job.nbuckets; i++)
-        p->buckets[i] = reducer_bucket(p->reducer, i);
-    if (o->replicated)
-        p->pieces[job.npieces++].at = (struct bucket){0, p->state.floats};
-    while (!o->replicated && job.npieces < p->n &&
-           reducer_piece(p->reducer, &p->optim, job.npieces, &p->pieces[job.npieces]))
-        job.npieces++;
+    p->whole.at.count = p->state.floats;
+    if (!o->replicated)
+        job.pieces = reducer_pieces(p->reducer, &job.npieces);
     p->device = p->on->open(&job, err);
     return p->device ? 0 : -1;
 }
@@ -188,8 +184,6 @@ void ddp_parallel_destroy(struct ddp_parallel *p)
     saver_destroy(p->saver);
     if (p->on)
         p->on->close(p->device, p->failed || p->open);
-    free(p->buckets);
-    free(p->pieces);
     reducer_destroy(p->reducer);
     optim_finish(&p->optim);
     free(p->params);

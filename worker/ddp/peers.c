@@ -154,7 +154,8 @@ static size_t bytes_of(const struct part *h)
 static struct part head_of(const struct peers *p, const struct replica *run,
                            const struct train_state *at)
 {
-    struct rank_piece piece;
+    size_t n;
+    const struct rank_piece *pieces = reducer_pieces(p->reducer, &n);
     struct part h = {.magic = MAGIC,
                      .set = p->set,
                      .at = *at,
@@ -162,12 +163,13 @@ static struct part head_of(const struct peers *p, const struct replica *run,
                      .floats = run->floats,
                      .part = p->rank,
                      .parts = p->size,
+                     .npieces = (uint32_t)n,
                      .nstates = (uint32_t)states_of(run->optim),
                      .nbuffers = run->nbuffers};
     snprintf(h.model, sizeof h.model, "%s", run->model);
     snprintf(h.optimizer, sizeof h.optimizer, "%s", run->optim->type->name);
-    for (; reducer_piece(p->reducer, run->optim, h.npieces, &piece); h.npieces++)
-        h.count += piece.at.count;
+    for (size_t i = 0; i < n; i++)
+        h.count += pieces[i].at.count;
     h.bytes = bytes_of(&h);
     return h;
 }
@@ -181,16 +183,16 @@ static char *put(char *to, const void *from, size_t bytes)
 static void pack(const struct part *h, const struct replica *run, const struct reducer *r,
                  char *to)
 {
-    struct rank_piece piece;
+    size_t n;
+    const struct rank_piece *first = reducer_pieces(r, &n), *end = first + n, *p;
     to = put(to, h, sizeof *h);
-    for (size_t i = 0; reducer_piece(r, run->optim, i, &piece); i++)
-        to = put(to, &piece.at, sizeof piece.at);
-    for (size_t i = 0; reducer_piece(r, run->optim, i, &piece); i++)
-        to = put(to, run->weights + piece.at.offset, piece.at.count * sizeof(float));
+    for (p = first; p < end; p++)
+        to = put(to, &p->at, sizeof p->at);
+    for (p = first; p < end; p++)
+        to = put(to, run->weights + p->at.offset, p->at.count * sizeof(float));
     for (int k = 0; k < OPTIM_STATES; k++)
-        for (size_t i = 0;
-             run->optim->states[k] && reducer_piece(r, run->optim, i, &piece); i++)
-            to = put(to, piece.states[k], piece.at.count * sizeof(float));
+        for (p = first; run->optim->states[k] && p < end; p++)
+            to = put(to, piece_state(p, run->optim, k), p->at.count * sizeof(float));
     if (run->nbuffers)
         put(to, run->buffers, run->nbuffers * sizeof(float));
 }

@@ -59,7 +59,7 @@ static void cut_pieces(struct reducer *r)
     const struct bucket *of = r->settings.shard ? r->buckets : &whole;
     r->npieces = r->settings.shard ? r->nbuckets : 1;
     for (size_t i = 0; i < r->npieces; i++) {
-        struct piece *p = &r->pieces[i];
+        struct rank_piece *p = &r->pieces[i];
         p->at = part_of(r, of[i], r->rank);
         p[1].start = p->start + (p->at.count + LINE - 1) / LINE * LINE;
     }
@@ -205,9 +205,9 @@ int reducer_use_plan(struct reducer *r, const char *text)
     return n > 0 ? 0 : -1;
 }
 
-struct bucket reducer_bucket(const struct reducer *r, size_t i)
+const struct bucket *reducer_plan(const struct reducer *r)
 {
-    return r->buckets[i];
+    return r->buckets;
 }
 
 float *reducer_grads(struct reducer *r)

@@ -70,8 +70,8 @@ size_t reducer_buckets(const struct reducer *r);
  * plan. */
 void reducer_plan_text(const struct reducer *r, char *text, size_t size);
 int reducer_use_plan(struct reducer *r, const char *text);
-/* Bucket i of the plan. */
-struct bucket reducer_bucket(const struct reducer *r, size_t i);
+/* The plan, of reducer_buckets(). */
+const struct bucket *reducer_plan(const struct reducer *r);
 /* The block of this rank's gradients. */
 float *reducer_grads(struct reducer *r);
 
@@ -90,17 +90,20 @@ int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *er
  * nothing if it has only the pieces. */
 void reducer_keep_states(const struct reducer *r, struct optim *o);
 
-/* One of this rank's pieces: its weights in the whole block, and its optimiser states.
- * The pieces of all ranks partition the model. */
+/* One of this rank's pieces: its weights in the whole block. The pieces of all ranks
+ * partition the model. */
 struct rank_piece {
     struct bucket at;
-    size_t start; /* of its states, among those of this rank's pieces */
-    const float *states[OPTIM_STATES]; /* NULL: not used */
+    size_t start; /* of its states among those of this rank's pieces, at a cache line */
 };
 
-/* Piece i of this rank; false: there is none. */
-bool reducer_piece(const struct reducer *r, const struct optim *o, size_t i,
-                   struct rank_piece *out);
+const struct rank_piece *reducer_pieces(const struct reducer *r, size_t *n);
+/* A state that is used, of a piece. */
+static inline const float *piece_state(const struct rank_piece *p, const struct optim *o,
+                                       int state)
+{
+    return o->states[state] + (o->shared ? p->start : p->at.offset);
+}
 
 /* Gathers the whole states in o->whole, on every rank; reducer_forget_states() frees
  * them. */

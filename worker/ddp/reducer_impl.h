@@ -8,13 +8,6 @@
 
 #include "worker/ddp/reducer.h"
 
-/* This rank's part of a bucket, and where it begins in an array of all its pieces, each
- * aligned to a cache line. */
-struct piece {
-    struct bucket at;
-    size_t start;
-};
-
 /* A reduction. */
 struct reduction {
     struct ddp_request *request; /* owned until it has ended */
@@ -35,10 +28,10 @@ struct reducer {
     size_t room;             /* of so many floats */
     bool summed;             /* this step's pieces have been summed */
 
-    size_t most;            /* most buckets: as many as parameters */
-    struct bucket *buckets; /* owned, [most] */
-    struct piece *pieces;   /* owned, [most + 1]: of each bucket; the last one's start is
-                               the end of all */
+    size_t most;               /* most buckets: as many as parameters */
+    struct bucket *buckets;    /* owned, [most] */
+    struct rank_piece *pieces; /* owned, [most + 1]: of each bucket; the last one's start
+                                  is the end of all */
     struct reduction *reductions; /* owned, [most]: of each bucket */
     size_t *counts;               /* owned, [size]: sizes of the parts of a bucket */
     size_t nbuckets, npieces;

@@ -21,23 +21,16 @@
 
 /* ---- pieces ---- */
 
-bool reducer_piece(const struct reducer *r, const struct optim *o, size_t i,
-                   struct rank_piece *out)
+const struct rank_piece *reducer_pieces(const struct reducer *r, size_t *n)
 {
-    if (i >= r->npieces)
-        return false;
-    out->at = r->pieces[i].at;
-    out->start = r->pieces[i].start;
-    size_t at = o->shared ? out->start : out->at.offset;
-    for (int k = 0; k < OPTIM_STATES; k++)
-        out->states[k] = o->states[k] ? o->states[k] + at : NULL;
-    return true;
+    *n = r->npieces;
+    return r->pieces;
 }
 
 /* Copies this rank's pieces of a whole state to `mine`, or back. */
 static void copy_pieces(const struct reducer *r, float *whole, float *mine, bool back)
 {
-    for (const struct piece *p = r->pieces; p < r->pieces + r->npieces; p++) {
+    for (const struct rank_piece *p = r->pieces; p < r->pieces + r->npieces; p++) {
         float *in_whole = whole + p->at.offset, *own = mine + p->start;
         memcpy(back ? in_whole : own, back ? own : in_whole, p->at.count * sizeof *own);
     }
@@ -210,7 +203,7 @@ static int update(struct reducer *r, struct optim *o, float *w, float lr,
         return rc;
     }
     for (size_t i = 0; i < r->npieces; i++) {
-        const struct piece *p = &r->pieces[i];
+        const struct rank_piece *p = &r->pieces[i];
         optim_piece(o, p->at.offset, p->start, p->at.count, w, sums_of(r, i), lr);
     }
     return gather(r, w, err);

@@ -195,7 +195,7 @@ static void linear(struct linear_plan *p, int n, const float *x, const float *w,
 
 static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
-                        float *dbias, float *dx)
+                        float *factors, float *dbias, float *dx)
 {
     for (int i = 0; i < n * p->s.K; i++)
         p->g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;

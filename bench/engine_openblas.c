@@ -36,7 +36,7 @@ static void linear(struct linear_plan *p, int n, const float *x, const float *w,
 
 static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
-                        float *dbias, float *dx)
+                        float *factors, float *dbias, float *dx)
 {
     int C = p->s.C, K = p->s.K;
     for (int i = 0; i < n * K; i++)

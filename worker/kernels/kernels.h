@@ -173,17 +173,14 @@ struct kernels {
      * dw[K,C] = g^T x, dbias[K] = column sums of g, dx[n,C] = g w (dx may be NULL). */
     void (*linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float scale, float *dw,
-                        float *dbias, float *dx);
+                        float *factors, float *dbias, float *dx);
     /* dw is the product of two matrices, g and x, which are small compared to it while
      * the batch is small compared to K and C. So ranks can exchange these factors in
      * place of dw, and each compute some rows of the sum, with the same number of
-     * multiplications in all. Floats of the factors of a batch, in the engine's own
-     * layout, aligned to cache lines: */
+     * multiplications in all. linear_back() stores `factors` and computes no dw, unless
+     * they are NULL; n may then be 0. Floats of the factors of a batch, in the engine's
+     * own layout, aligned to cache lines: */
     size_t (*linear_factors)(const struct linear_plan *p);
-    /* as linear_back, but stores the factors and computes no dw; n may be 0 */
-    void (*linear_back_factors)(struct linear_plan *p, int n, const float *x,
-                                const float *w, const float *y, const float *dy,
-                                float scale, float *factors, float *dbias, float *dx);
     /* rows [from, to) of dw, stored from the start of dw: the sum of linear_back's
      * results for each batch, in order. Runs in the calling thread, so several may
      * call it at once. The factors are read only. */

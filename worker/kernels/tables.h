@@ -27,16 +27,15 @@
     F(engine, mean_back)        \
     F(engine, map_floats)
 
-#define WEIGHT_KERNELS(F, engine)  \
-    F(engine, linear_plan)         \
-    F(engine, linear)              \
-    F(engine, linear_back)         \
-    F(engine, linear_factors)      \
-    F(engine, linear_back_factors) \
-    F(engine, linear_rows)         \
-    F(engine, conv_plan)           \
-    F(engine, conv_floats)         \
-    F(engine, conv)                \
+#define WEIGHT_KERNELS(F, engine) \
+    F(engine, linear_plan)        \
+    F(engine, linear)             \
+    F(engine, linear_back)        \
+    F(engine, linear_factors)     \
+    F(engine, linear_rows)        \
+    F(engine, conv_plan)          \
+    F(engine, conv_floats)        \
+    F(engine, conv)               \
     F(engine, conv_back)
 
 #define LAYER_KERNELS(F, engine) NORM_KERNELS(F, engine) WEIGHT_KERNELS(F, engine)

@@ -128,27 +128,6 @@ ALWAYS void forward_rows(int wide, int from, int to, int c, int count,
     }
 }
 
-#if BF16
-
-/* Converts rows of floats, `ld` apart, two to a row of words; an odd last one is paired
- * with zeros. */
-static void pair_rows(const float *from, int rows, size_t width, size_t ld, float *words)
-{
-    for (int i = 0; i < rows; i += 2, from += 2 * ld, words += ld) {
-        size_t j = 0;
-        bool both = i + 1 < rows;
-        for (; j + VL <= width; j += VL)
-            store(words + j, pair(load(from + j), both ? load(from + ld + j) : (vec){0}));
-        elem *rest = (elem *)words;
-        for (; j < width; j++) {
-            rest[2 * j] = to_elem(from[j]);
-            rest[2 * j + 1] = both ? to_elem(from[ld + j]) : 0;
-        }
-    }
-}
-
-#endif
-
 static void forward_part(int part, int parts, void *arg)
 {
     const struct call *a = arg;
@@ -217,38 +196,6 @@ static void mask(const struct linear_plan *p, int n, const float *y, const float
         }
 }
 
-static void back_to_input(const struct linear_plan *p, int n, const float *g,
-                          const float *w, float *dx)
-{
-    size_t C = (size_t)p->s.C;
-    struct gemm product = {.M = n,
-                           .N = p->s.C,
-                           .K = p->s.K,
-                           .a = matrix(g, row_of(p->s.K)),
-                           .b = matrix(w, C),
-                           .c = dx,
-                           .ldc = C};
-    if (dx)
-        NAMED(gemm)(&product, p->room);
-}
-
-void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *dbias, float *dx)
-{
-    size_t C = (size_t)p->s.C;
-    struct gemm product = {.M = p->s.K,
-                           .N = p->s.C,
-                           .K = n,
-                           .a = transposed(p->g, row_of(p->s.K)),
-                           .b = matrix(x, C),
-                           .c = dw,
-                           .ldc = C};
-    mask(p, n, y, dy, scale, p->g, dbias);
-    NAMED(gemm)(&product, p->room);
-    back_to_input(p, n, p->g, w, dx);
-}
-
 /* ---- the factors of dw: number of samples, words of g, words of x in panels ---- */
 
 static float *factor_g(float *factors)
@@ -273,6 +220,18 @@ size_t NAMED(linear_factors)(const struct linear_plan *p)
     return LINE + samples * (row_of(p->s.K) + C);
 }
 
+/* Rows of g, as long as row_of() says, two to a row of words; an odd last one is paired
+ * with zeros. Floats are there already. */
+static void pair_rows(const float *g, int rows, size_t ld, float *words)
+{
+#if BF16
+    for (int i = 0; i < rows; i += 2, g += 2 * ld, words += ld)
+        for (size_t j = 0; j < ld; j += VL)
+            store(words + j,
+                  pair(load(g + j), i + 1 < rows ? load(g + ld + j) : (vec){0}));
+#endif
+}
+
 static void pack_panel(int panel, int part, void *arg)
 {
     const struct call *a = arg;
@@ -280,19 +239,42 @@ static void pack_panel(int panel, int part, void *arg)
     copy_panel(a->x + c, (size_t)C, a->n, C - c, a->y + panel_at(&a->p->s, c));
 }
 
-void NAMED(linear_back_factors)(struct linear_plan *p, int n, const float *x,
-                                const float *w, const float *y, const float *dy,
-                                float scale, float *factors, float *dbias, float *dx)
+static void keep_factors(struct linear_plan *p, int n, const float *x, const float *g,
+                         float *factors)
 {
-    float *g = PER_WORD == 1 ? factor_g(factors) : p->g;
     memcpy(factors, &n, sizeof n);
-    mask(p, n, y, dy, scale, g, dbias);
-#if BF16
-    pair_rows(g, n, (size_t)p->s.K, row_of(p->s.K), factor_g(factors));
-#endif
+    pair_rows(g, n, row_of(p->s.K), factor_g(factors));
     pool_each(round_up(p->s.C, BLOCK) / BLOCK, pack_panel,
               &(struct call){.p = p, .n = n, .x = x, .y = factor_x(p, factors)});
-    back_to_input(p, n, g, w, dx);
+}
+
+void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
+                        const float *y, const float *dy, float scale, float *dw,
+                        float *factors, float *dbias, float *dx)
+{
+    size_t C = (size_t)p->s.C, ldg = row_of(p->s.K);
+    float *g = factors && PER_WORD == 1 ? factor_g(factors) : p->g;
+    struct gemm of_w = {.M = p->s.K,
+                        .N = p->s.C,
+                        .K = n,
+                        .a = transposed(g, ldg),
+                        .b = matrix(x, C),
+                        .c = dw,
+                        .ldc = C};
+    struct gemm of_x = {.M = n,
+                        .N = p->s.C,
+                        .K = p->s.K,
+                        .a = matrix(g, ldg),
+                        .b = matrix(w, C),
+                        .c = dx,
+                        .ldc = C};
+    mask(p, n, y, dy, scale, g, dbias);
+    if (factors)
+        keep_factors(p, n, x, g, factors);
+    else
+        NAMED(gemm)(&of_w, p->room);
+    if (dx)
+        NAMED(gemm)(&of_x, p->room);
 }
 
 /* Prefetches the next tiles' operands, many lines at once, since most were written by

@@ -164,15 +164,9 @@ static void linear(struct model *m, struct layer *l, const struct batch *b)
 
 static void linear_back(struct model *m, const struct layer *l, const struct batch *b)
 {
-    const float *x = input_of(m, l, b), *w = weights_at(m, l->weight);
-    float *dy = m->slots[l->slot], *dx = gradient_of(m, l->in), keep = kept_scale(m, l);
-    float *dbias = grads_at(m, l->bias);
-    if (l->factors)
-        m->k->linear_back_factors(l->linear, b->n, x, w, l->y, dy, keep, l->factors,
-                                  dbias, dx);
-    else
-        m->k->linear_back(l->linear, b->n, x, w, l->y, dy, keep, grads_at(m, l->weight),
-                          dbias, dx);
+    m->k->linear_back(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
+                      m->slots[l->slot], kept_scale(m, l), grads_at(m, l->weight),
+                      l->factors, grads_at(m, l->bias), gradient_of(m, l->in));
 }
 
 const struct op op_linear = {.product = true,

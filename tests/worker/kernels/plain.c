@@ -48,17 +48,37 @@ static float masked(const struct linear_plan *p, const float *y, const float *dy
     return p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
 }
 
-static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *dbias, float *dx)
+/* The factors of dw: the number of samples, g[B,K], x[B,C]. */
+static size_t linear_factors(const struct linear_plan *p)
+{
+    return 1 + (size_t)p->s.B * (size_t)(p->s.K + p->s.C);
+}
+
+static void keep_factors(const struct linear_plan *p, int n, const float *x,
+                         const float *y, const float *dy, float scale, float *factors)
 {
     size_t C = (size_t)p->s.C, K = (size_t)p->s.K, B = (size_t)n;
+    float *g = factors + 1;
+    memcpy(factors, &n, sizeof n);
+    for (size_t i = 0; i < B * K; i++)
+        g[i] = masked(p, y, dy, i, scale);
+    if (n > 0) /* without samples x may be NULL */
+        memcpy(g + (size_t)p->s.B * K, x, B * C * sizeof *x);
+}
+
+static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
+                        const float *y, const float *dy, float scale, float *dw,
+                        float *factors, float *dbias, float *dx)
+{
+    size_t C = (size_t)p->s.C, K = (size_t)p->s.K, B = (size_t)n;
+    if (factors)
+        keep_factors(p, n, x, y, dy, scale, factors);
     for (size_t k = 0; k < K; k++) {
         double sum = 0;
         for (size_t b = 0; b < B; b++)
             sum += (double)masked(p, y, dy, b * K + k, scale);
         dbias[k] = (float)sum;
-        for (size_t c = 0; c < C; c++) {
+        for (size_t c = 0; !factors && c < C; c++) {
             sum = 0;
             for (size_t b = 0; b < B; b++)
                 sum += (double)masked(p, y, dy, b * K + k, scale) * (double)x[b * C + c];
@@ -72,27 +92,6 @@ static void linear_back(struct linear_plan *p, int n, const float *x, const floa
                 sum += (double)masked(p, y, dy, b * K + k, scale) * (double)w[k * C + c];
             dx[b * C + c] = (float)sum;
         }
-}
-
-/* The factors of dw: the number of samples, g[B,K], x[B,C]. */
-static size_t linear_factors(const struct linear_plan *p)
-{
-    return 1 + (size_t)p->s.B * (size_t)(p->s.K + p->s.C);
-}
-
-static void linear_back_factors(struct linear_plan *p, int n, const float *x,
-                                const float *w, const float *y, const float *dy,
-                                float scale, float *factors, float *dbias, float *dx)
-{
-    size_t C = (size_t)p->s.C, K = (size_t)p->s.K, B = (size_t)n;
-    float *dw = xcalloc(K * C, sizeof *dw), *g = factors + 1;
-    linear_back(p, n, x, w, y, dy, scale, dw, dbias, dx);
-    free(dw);
-    memcpy(factors, &n, sizeof n);
-    for (size_t i = 0; i < B * K; i++)
-        g[i] = masked(p, y, dy, i, scale);
-    if (n > 0) /* without samples x may be NULL */
-        memcpy(g + (size_t)p->s.B * K, x, B * C * sizeof *x);
 }
 
 static void linear_rows(const struct linear_plan *p, float *const *factors, int batches,

@@ -466,8 +466,8 @@ LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
             for (int j = 0; j < 4; j++)
                 out[e][j] = xcalloc(sizes[j] + 1, sizeof(float));
             k[e]->linear(p[e], n, x, w, bias, out[e][0]);
-            k[e]->linear_back(p[e], n, x, w, out[0][0], dy, 0.5f, out[e][1], out[e][2],
-                              out[e][3]);
+            k[e]->linear_back(p[e], n, x, w, out[0][0], dy, 0.5f, out[e][1], NULL,
+                              out[e][2], out[e][3]);
         }
         check_near(k[1]->name, "y", out[1][0], out[0][0], ny, 1e-6);
         check_near(k[1]->name, "dw", out[1][1], out[0][1], nw, 1e-6);

@@ -1,11 +1,11 @@
 /* worker/group/subgroup.c - groups made from a parent group
  *
- * The bootstrap uses messages of the parent: cards are gathered up a binomial tree of
- * the members, and all cards broadcast down, so that no rank talks to more than log2 of
- * them. Messages between two ranks are ordered, so groups made one after the other do
- * not mix. A hash of the member list is sent along, so that different lists are
- * reported; in the tree members are in the order of the parent, so that lists in
- * different orders meet, too.
+ * The bootstrap uses messages of the parent: an all-gather of the cards by Bruck's
+ * algorithm, in which a rank sends to log2 of the members and receives from as many.
+ * Messages between two ranks are ordered, so groups made one after the other do not mix.
+ * A hash of the member list is sent along, so that different lists are reported; the
+ * members exchange in the order of the parent, so that lists in different orders meet,
+ * too.
  */
 #include "worker/group/group.h"
 
@@ -36,85 +36,50 @@ int group_lists_differ(const struct ddp_group *g, int other, struct ddp_err *err
                    g->layout.rank, other);
 }
 
-static void post(struct ddp_group *g, struct ddp_request *r, enum request_kind kind,
-                 int peer, struct card *cards, int n)
-{
-    message_init(r, g, kind, peer, 0, 1 + COLL_BOOTSTRAP, cards,
-                 (size_t)n * sizeof *cards);
-    p2p_post(g, r);
-}
-
-static int await_message(struct ddp_group *g, enum request_kind kind, int peer,
-                         struct card *cards, int n, struct ddp_err *err)
-{
-    struct ddp_request r;
-    post(g, &r, kind, peer, cards, n);
-    return group_wait(g, &r.ended, err);
-}
-
-/* How many members the subtree of member i has: the value of its lowest bit. */
-static int span(int i, int n)
-{
-    int low = i & -i;
-    return i > 0 && low < n - i ? low : n - i;
-}
-
-/* Gather: from each child the cards of its subtree, which it has checked. */
-static int collect(const struct bootstrap *m, struct card *cards, struct ddp_err *err)
-{
-    struct ddp_group *g = m->parent;
-    int me = m->rank, n = m->size, above = me & (me - 1);
-    for (int i = me + 1; i < me + span(me, n); i += span(i, n)) {
-        TRY(await_message(g, REQUEST_RECV, m->ranks[i], &cards[i], span(i, n), err));
-        if (cards[i].members != cards[me].members) {
-            group_lists_differ(g, m->ranks[i], err);
-            return group_break(g, -1, err);
-        }
-    }
-    return me == 0 ? 0
-                   : await_message(g, REQUEST_SEND, m->ranks[above], &cards[me],
-                                   span(me, n), err);
-}
-
-/* Broadcast: all cards to all children at once. */
-static int spread(const struct bootstrap *m, struct card *cards, struct ddp_err *err)
-{
-    enum { BELOW = 32 };
-    struct ddp_request r[BELOW];
-    struct ddp_group *g = m->parent;
-    int me = m->rank, n = m->size, above = me & (me - 1), nr = 0;
-    if (me > 0 && await_message(g, REQUEST_RECV, m->ranks[above], cards, n, err) < 0)
-        return -1;
-    for (int i = me + 1; i < me + span(me, n); i += span(i, n))
-        post(g, &r[nr++], REQUEST_SEND, m->ranks[i], cards, n);
-    for (int i = 0; i < nr; i++)
-        TRY(group_wait(g, &r[i].ended, err));
-    return 0;
-}
-
 static int by_number(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
 }
 
+/* Send n cards to one rank while as many come from another. */
+static int swap_cards(struct ddp_group *g, struct card *mine, int to, struct card *theirs,
+                      int from, int n, struct ddp_err *err)
+{
+    struct ddp_request in, out;
+    size_t bytes = (size_t)n * sizeof *mine;
+    message_init(&in, g, REQUEST_RECV, from, 0, 1 + COLL_BOOTSTRAP, theirs, bytes);
+    message_init(&out, g, REQUEST_SEND, to, 0, 1 + COLL_BOOTSTRAP, mine, bytes);
+    p2p_post(g, &in);
+    p2p_post(g, &out);
+    TRY(group_wait(g, &in.ended, err));
+    TRY(group_wait(g, &out.ended, err));
+    if (mine->members == theirs->members)
+        return 0;
+    group_lists_differ(g, from, err);
+    return group_break(g, -1, err);
+}
+
+/* After k members' cards are known, mine first and then in the order of the parent, those
+ * of the next k come from the member behind them. */
 static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
                             struct card *cards, struct ddp_err *err)
 {
-    size_t n = (size_t)m->size;
-    OWNED int *order = xcalloc(n, sizeof *order);
-    OWNED struct card *met = xcalloc(n, sizeof *met);
-    memcpy(order, m->ranks, n * sizeof *order);
-    qsort(order, n, sizeof *order, by_number);
-    struct bootstrap tree = *m;
-    const int *me = bsearch(&m->ranks[m->rank], order, n, sizeof *order, by_number);
-    tree.ranks = order;
-    tree.rank = (int)(me - order);
-    met[tree.rank] = *card;
-    TRY(collect(&tree, met, err));
-    TRY(spread(&tree, met, err));
-    for (size_t i = 0; i < n; i++) {
-        const int *at = bsearch(&m->ranks[i], order, n, sizeof *order, by_number);
-        cards[i] = met[at - order];
+    int n = m->size;
+    size_t width = sizeof *m->ranks;
+    OWNED int *order = xcalloc((size_t)n, width);
+    OWNED struct card *met = xcalloc((size_t)n, sizeof *met);
+    memcpy(order, m->ranks, (size_t)n * width);
+    qsort(order, (size_t)n, width, by_number);
+    const int *mine = bsearch(&m->ranks[m->rank], order, (size_t)n, width, by_number);
+    int me = (int)(mine - order);
+    met[0] = *card;
+    for (int k = 1; k < n; k *= 2) {
+        TRY(swap_cards(m->parent, met, order[(me + n - k) % n], met + k,
+                       order[(me + k) % n], k < n - k ? k : n - k, err));
+    }
+    for (int i = 0; i < n; i++) {
+        const int *at = bsearch(&m->ranks[i], order, (size_t)n, width, by_number);
+        cards[i] = met[((int)(at - order) - me + n) % n];
     }
     return 0;
 }

@@ -78,7 +78,7 @@ class Backend(unittest.TestCase):
 
     def test_a_rank_that_comes_too_late_is_told_so(self):
         said = self.ddprun(2, "tardy")
-        self.assertRegex(said, r"rank 1: .*rank 0 on .*: it has given up or ended before this rank came")
+        self.assertRegex(said, r"rank 1: .*rank 0 on .* has given up or ended while joining")
 
 
 if __name__ == "__main__":

@@ -106,6 +106,10 @@ TEST(connections_that_cross_are_both_kept)
     assert_team(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
 }
 
+/* How a rank joins the others of its host: it dies before the leader has called it, or
+ * then, or when it has mapped the memory and not said so; or it is late. */
+static enum { LIVES, DIES_WAITING, DIES_CALLED, DIES_MAPPING, LATE } joining;
+
 /* A rank on a slow path is asked whether it lives, and a signal comes. */
 static bool interrupts;
 
@@ -114,6 +118,8 @@ int __wrap_poll(struct pollfd *fds, nfds_t n, int ms);
 
 int __wrap_poll(struct pollfd *fds, nfds_t n, int ms)
 {
+    if (joining == DIES_WAITING)
+        raise(SIGKILL);
     if (!interrupts)
         return __real_poll(fds, n, ms);
     interrupts = false;
@@ -136,20 +142,24 @@ TEST(a_signal_is_no_refusal)
     assert_team(&(struct team){.size = 2, .layout = "ab"}, check_signal, NULL);
 }
 
-/* A rank calls connect() before the leader of its host knows it, madvise() when it has
- * mapped the shared memory, before it says so. */
-static enum { LIVES, DIES_UNKNOWN, DIES_MAPPING } joining;
-static int late_ms;
+int __real_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags);
 
-int __real_connect(int fd, const struct sockaddr *sa, socklen_t size);
-int __wrap_connect(int fd, const struct sockaddr *sa, socklen_t size);
-
-int __wrap_connect(int fd, const struct sockaddr *sa, socklen_t size)
+int __wrap_memfd_create(const char *name, unsigned flags)
 {
-    if (sa->sa_family == AF_UNIX && joining == DIES_UNKNOWN)
+    __real_poll(NULL, 0, 300);
+    return __real_memfd_create(name, flags);
+}
+
+int __real_accept4(int fd, struct sockaddr *sa, socklen_t *size, int flags);
+int __wrap_accept4(int fd, struct sockaddr *sa, socklen_t *size, int flags);
+
+int __wrap_accept4(int fd, struct sockaddr *sa, socklen_t *size, int flags)
+{
+    if (joining == DIES_CALLED)
         raise(SIGKILL);
-    __real_poll(NULL, 0, sa->sa_family == AF_UNIX ? late_ms : 0);
-    return __real_connect(fd, sa, size);
+    __real_poll(NULL, 0, joining == LATE ? 1000 : 0);
+    return __real_accept4(fd, sa, size, flags);
 }
 
 int __real_madvise(void *at, size_t bytes, int advice);
@@ -162,19 +172,18 @@ int __wrap_madvise(void *at, size_t bytes, int advice)
     return __real_madvise(at, bytes, advice);
 }
 
-/* Rank 0 gives up because of rank 1, while rank 2 is still at it, or has not come. */
+/* Rank 0 gives up because of rank 1, while rank 2 has not come. */
 static void check_joining(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     int rank = ddp_group_rank(g), all[] = {0, 1, 2};
-    joining = rank == 1 ? *(const int *)arg : LIVES;
-    late_ms = rank == 2 ? 500 : 0;
+    joining = rank == 1 ? *(const int *)arg : rank == 2 ? LATE : LIVES;
     struct ddp_group *sub = ddp_group_sub(g, all, 3, &err);
     team_assert(g, !sub && strstr(err.text, ": rank 1 (1 in all) on "), "%s", err.text);
 }
 
-LOOP_TEST(who_has_gone_while_joining_is_named_to_all, 2)
+LOOP_TEST(who_has_gone_while_joining_is_named_to_all, 3)
 {
-    int how = DIES_UNKNOWN + _i;
+    int how = DIES_WAITING + _i;
     assert_team(&(struct team){.size = 3, .expect_dead = 1 + 1}, check_joining, &how);
 }

@@ -1,12 +1,12 @@
 /* worker/group/shm_join.c - how the ranks of a host set up their shared memory
  *
- * The others connect to the leader (local rank 0) and send their local rank and token.
- * The leader creates the memory file, checks user and token, and passes the descriptor;
- * the others map it, fill in their control blocks, take their locks and report "done".
- * When all have, the leader sends "go", or the error.
+ * Each rank listens since before the others know of it. The leader (local rank 0) creates
+ * the memory file and connects to each of the others, shows that rank's token and passes
+ * the descriptor; they map it, fill in their control blocks, take their locks and report
+ * "done". When all have, the leader sends "go", or why it gives up.
  *
- * Each message is one packet. A rank that dies closes its socket, or, before it has
- * connected, its listening socket, so that no rank waits for the deadline.
+ * Each message is one packet. Both sides check that the other one is of the same user. A
+ * rank that dies closes its sockets, so that no rank waits for the deadline.
  */
 #include "worker/group/shm.h"
 
@@ -30,12 +30,13 @@
 
 static const char shm_magic[8] = "ddpshm3";
 
-struct hello {
-    unsigned char token[TOKEN_BYTES];
-    int32_t local;
+enum {
+    HUGE_PAGE = 2 << 20,
+    PAGE = 4096,
+    LOOK_MS = 100,
+    TOKEN_MS = 1000, /* for a connection to show the token */
+    WHY_MS = 1000    /* for the leader to say why: its deadline may be later */
 };
-
-enum { HUGE_PAGE = 2 << 20, PAGE = 4096, LOOK_MS = 100, WHY_MS = 1000 };
 
 /* This process belongs to a group with more ranks on this host than CPUs. */
 static _Atomic bool shares_cpu;
@@ -151,120 +152,32 @@ static int blame(const struct shm *s, int local, const char *what, struct ddp_er
     return layout_blame(s->layout, s->ranks[local], what, err);
 }
 
-/* A connection to a local rank's listener, or a descriptor without; -1. */
-static int connect_rank(const struct shm *s, int local, int flags, bool *connected)
+/* A connection to a local rank's listener; -1 with errno. */
+static int connect_rank(const struct shm *s, int local)
 {
     struct sockaddr_un sa;
     socklen_t size = listener_address(s->layout->members[s->ranks[local]].token, &sa);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | flags, 0);
-    *connected = fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) == 0;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) < 0) {
+        int why = errno;
+        close_fd(&fd);
+        errno = why;
+        return -1;
+    }
     return fd;
 }
 
-/* Is the rank's listening socket open? It closes when the process ends. */
-static bool listener_is_open(const struct shm *s, int local)
-{
-    bool connected;
-    SCOPED(close_fd) int fd = connect_rank(s, local, SOCK_NONBLOCK, &connected);
-    return fd < 0 || connected || errno != ECONNREFUSED;
-}
-
-/* Wait until a rank connects, the deadline passes, or a missing rank has ended. */
-static int await_connection(const struct shm *s, const struct listeners *listeners,
-                            const int *conns, int64_t deadline_ms, struct ddp_err *err)
-{
-    for (;;) {
-        int64_t look = now_ms() + LOOK_MS;
-        if (now_ms() < deadline_ms && /* strangers may keep connecting */
-            sock_await(listeners->unix_fd, POLLIN,
-                       look < deadline_ms ? look : deadline_ms) == 0)
-            return 0;
-        int missing = 0;
-        for (int i = s->n - 1; i > 0; i--) {
-            if (conns[i] >= 0)
-                continue;
-            missing = i;
-            if (!listener_is_open(s, i) && sock_await(listeners->unix_fd, POLLIN, 0) < 0)
-                return blame(s, i, "has gone while joining", err);
-        }
-        if (now_ms() >= deadline_ms)
-            return blame(s, missing, "has not come to share memory in time", err);
-    }
-}
-
-/* Accept a connection: same user, right token, a rank that has not connected yet. */
-static int admit(const struct shm *s, int conn, const int *conns, int64_t deadline_ms)
+static bool is_same_user(int conn)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;
-    struct hello h;
-    int64_t patience = now_ms() + 1000;
-    if (getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ||
-        peer.uid != geteuid() ||
-        sock_await(conn, POLLIN, patience < deadline_ms ? patience : deadline_ms) < 0 ||
-        recv(conn, &h, sizeof h, 0) != (ssize_t)sizeof h)
-        return -1;
-    if (!token_same(h.token, s->layout->members[s->layout->rank].token) || h.local <= 0 ||
-        h.local >= s->n || conns[h.local] >= 0)
-        return -1;
-    return h.local;
+    return getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+           peer.uid == geteuid();
 }
 
-/* The next connection, which gets the memory if it is one of ours. */
-static int take_next(const struct shm *s, const struct listeners *listeners, int *conns,
-                     int64_t deadline_ms, struct ddp_err *err)
-{
-    int conn = accept4(listeners->unix_fd, NULL, NULL, SOCK_CLOEXEC);
-    if (conn < 0)
-        return err_errno(err, "cannot let the ranks of this host share memory");
-    int local = admit(s, conn, conns, deadline_ms);
-    if (local > 0 && sock_send_fds(conn, &s->fd, 1) == 0)
-        conns[local] = conn;
-    else
-        close(conn);
-    return 0;
-}
+/* ---- the leader ---- */
 
-/* Has every rank connected, but for those that have gone? */
-static bool all_came(const struct shm *s, const int *conns)
-{
-    int i = 1;
-    while (i < s->n && (conns[i] >= 0 || !listener_is_open(s, i)))
-        i++;
-    return i == s->n;
-}
-
-/* The leader has given up: ranks that come a moment later are told why, too. */
-static void take_late(const struct shm *s, const struct listeners *listeners, int *conns)
-{
-    int64_t until = now_ms() + WHY_MS;
-    while (!all_came(s, conns) && now_ms() < until &&
-           sock_await(listeners->unix_fd, POLLIN, until) == 0 &&
-           take_next(s, listeners, conns, until, NULL) == 0)
-        ;
-}
-
-static int gather_conns(struct shm *s, const struct listeners *listeners, int *conns,
-                        int64_t deadline_ms, struct ddp_err *err)
-{
-    for (int i = 1; i < s->n; i++) {
-        while (conns[i] < 0) {
-            TRY(await_connection(s, listeners, conns, deadline_ms, err));
-            TRY(take_next(s, listeners, conns, deadline_ms, err));
-        }
-    }
-    for (int i = 1; i < s->n; i++) {
-        char done;
-        if (sock_await(conns[i], POLLIN, deadline_ms) < 0)
-            return blame(s, i, "has not mapped the shared memory in time", err);
-        if (recv(conns[i], &done, 1, 0) != 1)
-            return blame(s, i, "has gone while joining", err);
-    }
-    return 0;
-}
-
-static int lead(struct shm *s, const struct listeners *listeners, size_t arena_bytes,
-                int64_t deadline_ms, struct ddp_err *err)
+static int make_segment(struct shm *s, size_t arena_bytes, struct ddp_err *err)
 {
     size_t bytes = segment_parts(s, (size_t)s->n, arena_bytes, NULL);
     s->fd = memfd_create("ddpgroup", MFD_CLOEXEC);
@@ -275,40 +188,105 @@ static int lead(struct shm *s, const struct listeners *listeners, size_t arena_b
     *s->head =
         (struct shm_head){.bytes = bytes, .arena_bytes = arena_bytes, .nlocal = s->n};
     memcpy(s->head->magic, shm_magic, sizeof shm_magic);
+    return 0;
+}
+
+/* Connect to a rank that listens: its process ends with its listening socket. */
+static int call_rank(const struct shm *s, int local, int *conn, struct ddp_err *err)
+{
+    const struct member *m = &s->layout->members[s->ranks[local]];
+    *conn = connect_rank(s, local);
+    if (*conn < 0 && errno != ECONNREFUSED)
+        return err_errno(err, "cannot let the ranks of this host share memory");
+    if (*conn < 0 || !is_same_user(*conn) ||
+        send(*conn, m->token, TOKEN_BYTES, MSG_NOSIGNAL) < 0)
+        return blame(s, local, "has gone while joining", err);
+    return 0;
+}
+
+/* Pass the memory to the others, and wait until they have mapped it. */
+static int hand_over(const struct shm *s, const int *conns, int64_t deadline_ms,
+                     struct ddp_err *err)
+{
+    char done;
+    for (int i = 1; i < s->n; i++) {
+        if (sock_send_fds(conns[i], &s->fd, 1) < 0)
+            return blame(s, i, "has gone while joining", err);
+    }
+    for (int i = 1; i < s->n; i++) {
+        if (sock_await(conns[i], POLLIN, deadline_ms) < 0)
+            return blame(s, i, "has not come to share memory in time", err);
+        if (recv(conns[i], &done, 1, 0) != 1)
+            return blame(s, i, "has gone while joining", err);
+    }
+    return 0;
+}
+
+/* All that can be reached are told what has come of it. */
+static int lead(struct shm *s, size_t arena_bytes, int64_t deadline_ms,
+                struct ddp_err *err)
+{
+    struct ddp_err unwanted;
     OWNED int *conns = xcalloc((size_t)s->n, sizeof *conns);
-    for (int i = 0; i < s->n; i++)
-        conns[i] = -1;
-    int rc = gather_conns(s, listeners, conns, deadline_ms, err);
-    if (rc < 0)
-        take_late(s, listeners, conns);
+    int rc = make_segment(s, arena_bytes, err);
+    for (int i = 1; i < s->n; i++) {
+        if (call_rank(s, i, &conns[i], rc < 0 ? &unwanted : err) < 0)
+            rc = -1;
+    }
+    if (rc == 0)
+        rc = hand_over(s, conns, deadline_ms, err);
     for (int i = 1; i < s->n; i++) {
         const char *say = rc == 0 ? go : err->text;
-        if (conns[i] < 0)
-            continue;
-        if (send(conns[i], say, strlen(say), MSG_NOSIGNAL) < 0 && rc == 0)
+        if (conns[i] >= 0 && send(conns[i], say, strlen(say), MSG_NOSIGNAL) < 0 &&
+            rc == 0)
             rc = blame(s, i, "has gone while joining", err);
-        close(conns[i]);
+        close_fd(&conns[i]);
     }
     return rc;
 }
 
-static int connect_leader(const struct shm *s, struct ddp_err *err)
+/* ---- the others ---- */
+
+/* Does the connection show this rank's token? */
+static bool is_leader(const struct shm *s, int conn)
 {
-    const struct member *leader = &s->layout->members[s->ranks[0]];
-    bool connected;
-    int conn = connect_rank(s, 0, 0, &connected);
-    struct hello h = {.local = s->me};
-    memcpy(h.token, leader->token, sizeof h.token);
-    if (!connected || send(conn, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h) {
-        err_errno(
-            err,
-            "cannot share memory with %s: it has given up or ended before this rank "
-            "came (or if it is on another machine, give each its own DDP_HOST_ID)",
-            layout_who(s->layout, s->ranks[0]).text);
-        close_fd(&conn);
-        return -1;
+    unsigned char token[TOKEN_BYTES];
+    return is_same_user(conn) && sock_await(conn, POLLIN, now_ms() + TOKEN_MS) == 0 &&
+           recv(conn, token, sizeof token, 0) == (ssize_t)sizeof token &&
+           token_same(token, s->layout->members[s->layout->rank].token);
+}
+
+/* Is the leader's listening socket open? It closes when it has given up or ended. */
+static bool leader_listens(const struct shm *s)
+{
+    SCOPED(close_fd) int fd = connect_rank(s, 0);
+    return fd >= 0 || errno != ECONNREFUSED;
+}
+
+static int await_leader(const struct shm *s, int listener, int64_t deadline_ms,
+                        struct ddp_err *err)
+{
+    for (;;) {
+        int64_t look = now_ms() + LOOK_MS;
+        bool late = now_ms() >= deadline_ms; /* strangers may keep connecting */
+        if (late || sock_await(listener, POLLIN, look) < 0) {
+            if (late)
+                return blame(s, 0, "has not handed over the shared memory in time", err);
+            if (leader_listens(s) || sock_await(listener, POLLIN, 0) == 0)
+                continue;
+            return blame(s, 0,
+                         "has given up or ended while joining (or if it is on another "
+                         "machine, give each its own DDP_HOST_ID)",
+                         err);
+        }
+        int conn = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (conn < 0)
+            return err_errno(err, "cannot share memory with %s",
+                             layout_who(s->layout, s->ranks[0]).text);
+        if (is_leader(s, conn))
+            return conn;
+        close(conn);
     }
-    return conn;
 }
 
 /* Map the leader's file, after checking its first page. */
@@ -323,35 +301,36 @@ static int map_given(struct shm *s, struct ddp_err *err)
     return map_segment(s, head.bytes, head.arena_bytes, err);
 }
 
-/* Wait for the leader's "go". */
-static int be_let_go(const struct shm *s, int conn, int64_t deadline_ms,
-                     struct ddp_err *err)
+/* The leader's next packet is one byte (with the memory), or "go": 0; or why it gives up.
+ */
+static int hear_leader(const struct shm *s, int conn, int flags, int64_t deadline_ms,
+                       struct ddp_err *err)
 {
-    char answer[sizeof err->text];
-    if (sock_await(conn, POLLIN, deadline_ms) < 0)
+    char said[sizeof err->text];
+    if (sock_await(conn, POLLIN, deadline_ms + WHY_MS) < 0)
         return err_set(err, "a rank of this host has not come to share memory in time");
-    ssize_t n = recv(conn, answer, sizeof answer - 1, 0);
-    if (n < 0) /* a leader that has not read all resets it; what it said is there */
-        n = recv(conn, answer, sizeof answer - 1, 0);
+    ssize_t n = recv(conn, said, sizeof said - 1, flags);
+    if (n < 0) /* it has not read all that was sent: what it said before is there */
+        n = recv(conn, said, sizeof said - 1, flags);
     if (n <= 0)
         return blame(s, 0, "has given up or ended while joining", err);
-    answer[n] = '\0';
-    return strcmp(answer, go) == 0 ? 0 : err_set(err, "%s", answer);
+    said[n] = '\0';
+    return n == 1 || strcmp(said, go) == 0 ? 0 : err_set(err, "%s", said);
 }
 
-static int follow(struct shm *s, int64_t deadline_ms, struct ddp_err *err)
+static int follow(struct shm *s, int listener, int64_t deadline_ms, struct ddp_err *err)
 {
-    SCOPED(close_fd) int conn = connect_leader(s, err);
+    SCOPED(close_fd) int conn = await_leader(s, listener, deadline_ms, err);
     if (conn < 0)
         return -1;
-    if (sock_await(conn, POLLIN, deadline_ms) < 0)
-        return blame(s, 0, "has not handed over the shared memory in time", err);
+    TRY(hear_leader(s, conn, MSG_PEEK, deadline_ms, err));
     if ((s->fd = sock_recv_fd(conn)) < 0)
-        return blame(s, 0, "has given up or ended while joining", err);
+        return err_errno(err, "cannot share memory with %s",
+                         layout_who(s->layout, s->ranks[0]).text);
     TRY(map_given(s, err));
     TRY(move_in(s, err));
     (void)!send(conn, "d", 1, MSG_NOSIGNAL); /* a leader that gave up has said why */
-    return be_let_go(s, conn, deadline_ms, err);
+    return hear_leader(s, conn, 0, deadline_ms, err);
 }
 
 struct shm *shm_join(const struct layout *l, const struct listeners *listeners,
@@ -364,8 +343,8 @@ struct shm *shm_join(const struct layout *l, const struct listeners *listeners,
     s->me = l->members[l->rank].local;
     s->in = xcalloc((size_t)s->n, sizeof *s->in);
     s->out = xcalloc((size_t)s->n, sizeof *s->out);
-    int rc = s->me == 0 ? lead(s, listeners, arena_bytes, deadline_ms, err)
-                        : follow(s, deadline_ms, err);
+    int rc = s->me == 0 ? lead(s, arena_bytes, deadline_ms, err)
+                        : follow(s, listeners->unix_fd, deadline_ms, err);
     if (rc < 0) {
         shm_leave(s, true);
         return NULL;

@@ -157,8 +157,7 @@ DDP_API void *ddp_arena_of(const struct ddp_group *g, const void *mine, int rank
  * may be NULL on the others. Buffers of one call may overlap only where it is said. */
 
 DDP_API int ddp_barrier(struct ddp_group *g, struct ddp_err *err);
-/* With a deadline of its own (0: the group's), and an error that names all missing ranks,
- * not just some. */
+/* With a deadline of its own (0: the group's). */
 DDP_API int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms,
                                   struct ddp_err *err);
 DDP_API int ddp_broadcast(struct ddp_group *g, void *buf, size_t count,

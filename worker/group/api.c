@@ -129,7 +129,7 @@ static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
 
 int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
 {
-    struct patience p = {.timeout_ms = timeout_ms, .monitored = true};
+    struct patience p = {.timeout_ms = timeout_ms};
     return run_patiently(g, barrier(), &p, err);
 }
 

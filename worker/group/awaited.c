@@ -30,34 +30,25 @@ enum awaited awaited_rank(const struct ddp_group *g, int local)
 
 enum { NAMED = 4, LISTED = 1024 };
 
-/* "rank 3 on node02, rank 5 on node02 and 7 more" */
-static void list_some(const struct ddp_group *g, int *ranks, int n, char *text,
-                      size_t size)
-{
-    size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
-    for (int i = 0; i < n && i < NAMED; i++) {
-        at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",
-                               layout_who(&g->layout, ranks[i]).text);
-    }
-    if (n > NAMED)
-        snprintf(text + at, size - at, " and %d more", n - NAMED);
-}
-
-/* All of them, in ranges: "ranks 1,4-7,9". */
-static void list_all(const struct ddp_group *g, int *ranks, int n, char *text,
-                     size_t size)
+/* "rank 3 on node02, rank 5 on node02"; of many the numbers alone: "ranks 1,4-7,9". */
+static void list(const struct ddp_group *g, const int *ranks, int n, char *text,
+                 size_t size)
 {
     SCOPED(idset_finish) struct idset set = {0};
-    for (int i = 0; i < n; i++)
+    size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
+    for (int i = 0; i < n; i++) {
         idset_add(&set, ranks[i], ranks[i]);
+        if (n <= NAMED)
+            at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",
+                                   layout_who(&g->layout, ranks[i]).text);
+    }
+    if (n <= NAMED)
+        return;
     OWNED char *all = idset_text(&set);
     size_t most = size - sizeof "ranks ,...", fits = strlen(all);
     while (fits > most || (all[fits] && all[fits] != ',')) /* no part of a number */
         fits--;
-    if (n <= NAMED)
-        list_some(g, ranks, n, text, size);
-    else
-        snprintf(text, size, "ranks %.*s%s", (int)fits, all, all[fits] ? ",..." : "");
+    snprintf(text, size, "ranks %.*s%s", (int)fits, all, all[fits] ? ",..." : "");
 }
 
 /* Ranks that have not entered the current collective: on this host, then elsewhere, where
@@ -90,7 +81,7 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
     return n;
 }
 
-void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err)
+void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err)
 {
     char names[560], more[80] = "";
     struct phrase call = group_current_call(g);
@@ -101,17 +92,12 @@ void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_e
                  "; %d could not be asked: too many open files (raise 'ulimit -n')",
                  unasked);
     if (late > 0) {
-        (all ? list_all : list_some)(g, ranks, late, names, sizeof names);
+        list(g, ranks, late, names, sizeof names);
         err_set(err, "%s: %s %s not come within %g s%s", call.text, names,
                 late > 1 ? "have" : "has", seconds, more);
     } else {
-        list_some(g, ranks, list_awaited(g, ranks), names, sizeof names);
+        list(g, ranks, list_awaited(g, ranks), names, sizeof names);
         err_set(err, "%s: waits for %s, and has not ended within %g s%s", call.text,
                 names, seconds, more);
     }
-}
-
-void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err)
-{
-    awaited_explain(g, seconds, false, err);
 }

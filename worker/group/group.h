@@ -26,8 +26,7 @@ struct patience {
     int64_t looked;     /* when liveness was last checked */
     int64_t moved_ns;   /* when data moved last, and how often they had: */
     uint64_t moves;
-    bool monitored; /* the error names all ranks that are late */
-    bool reported;  /* hang_info_set() was called */
+    bool reported; /* hang_info_set() was called */
 };
 
 struct ddp_request {
@@ -173,10 +172,8 @@ const struct coll *awaited_coll(const struct ddp_group *g);
  * any, or because another library moves the data. */
 enum awaited { AWAITED_NOT, AWAITED_PERHAPS, AWAITED };
 enum awaited awaited_rank(const struct ddp_group *g, int local);
-/* The error of a wait that has lasted `seconds`: the ranks that have not entered the
- * collective, else those that data are expected from; `all` of them, or the first few.
- * Asks the ranks of other hosts. */
-void awaited_explain(struct ddp_group *g, double seconds, bool all, struct ddp_err *err);
+/* And ddp_explain_wait(): the ranks that have not entered the collective, else those that
+ * data are expected from. Asks the ranks of other hosts. */
 
 /* ---- p2p.c: messages ----
  *

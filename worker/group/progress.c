@@ -231,10 +231,9 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
                                                        : group_rank_lost(g, culprit, err);
 }
 
-static int expired(struct ddp_group *g, int64_t timeout_ms, bool monitored,
-                   struct ddp_err *err)
+static int expired(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
 {
-    awaited_explain(g, (double)timeout_ms / 1000, monitored, err);
+    ddp_explain_wait(g, (double)timeout_ms / 1000, err);
     TRY(group_adopt_failure(g, err)); /* another deadline passed before ours */
     return group_break(g, -1, err);
 }
@@ -412,7 +411,7 @@ static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
         p->reported = true;
         hang_info_set(g, waited);
     }
-    return waited >= most ? expired(g, most, p->monitored, err) : 0;
+    return waited >= most ? expired(g, most, err) : 0;
 }
 
 /* Other ranks may wait for operations of another group of the family. */

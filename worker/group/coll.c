@@ -85,18 +85,6 @@ size_t coll_most(const struct coll *c, int n)
     return most;
 }
 
-static struct range block_in(const struct coll *c, const size_t *starts, int i)
-{
-    if (starts)
-        return (struct range){starts[i], starts[i + 1] - starts[i]};
-    return (struct range){(size_t)i * c->count, c->count};
-}
-
-struct range coll_block(const struct coll *c, int i)
-{
-    return block_in(c, c->starts, i);
-}
-
 static size_t extent_of(const struct coll *c, enum extent extent, const size_t *starts,
                         int me, int size)
 {
@@ -131,7 +119,7 @@ bool coll_takes(const struct coll *c, int me, int peer, struct range *r)
 {
     bool all = c->kind == COLL_SCATTER;
     *r = all ? (struct range){0, c->count}
-             : block_in(c, c->starts_in ? c->starts_in : c->starts, peer);
+             : coll_block_in(c, c->starts_in ? c->starts_in : c->starts, peer);
     return c->kind == COLL_ALL_TO_ALL || (all && peer == c->root) ||
            (c->kind == COLL_GATHER && me == c->root);
 }

@@ -96,8 +96,18 @@ static inline bool coll_stays_ours(const struct coll *c)
 size_t *coll_starts(const size_t *counts, int n);
 /* Elements of the largest block. */
 size_t coll_most(const struct coll *c, int n);
-/* Block i, and its k-th chunk; empty beyond the end. */
-struct range coll_block(const struct coll *c, int i);
+/* Block i: among those at `starts`, or of one size, if that is NULL. */
+static inline struct range coll_block_in(const struct coll *c, const size_t *starts,
+                                         int i)
+{
+    return starts ? (struct range){starts[i], starts[i + 1] - starts[i]}
+                  : (struct range){c->count * (size_t)i, c->count};
+}
+static inline struct range coll_block(const struct coll *c, int i)
+{
+    return coll_block_in(c, c->starts, i);
+}
+/* The k-th chunk of block i; empty beyond the end. */
 struct range coll_part(const struct coll *c, int i, size_t k);
 /* Elements behind the two pointers on rank `me`. */
 size_t coll_sends(const struct coll *c, int me, int size);

@@ -21,8 +21,16 @@ static void (*reduce_two)(void *out, const void *a, const void *b, size_t count,
                           enum ddp_type type, enum ddp_op op);
 static size_t (*size_of)(enum ddp_type type);
 static MPI_Comm world = MPI_COMM_NULL;
-static MPI_Datatype types[NTYPES];
-static MPI_Op our_ops[NOPS];
+static MPI_Datatype types[NTYPES] = {
+    [DDP_F32] = MPI_FLOAT,   [DDP_F64] = MPI_DOUBLE, [DDP_I32] = MPI_INT32_T,
+    [DDP_I64] = MPI_INT64_T, [DDP_U8] = MPI_UINT8_T, [DDP_I8] = MPI_INT8_T,
+}; /* the short floats are made */
+static const MPI_Op mpi_ops[NOPS] = {
+    [DDP_SUM] = MPI_SUM, [DDP_PRODUCT] = MPI_PROD, [DDP_MAX] = MPI_MAX,
+    [DDP_MIN] = MPI_MIN, [DDP_AVG] = MPI_SUM,      [DDP_BAND] = MPI_BAND,
+    [DDP_BOR] = MPI_BOR, [DDP_BXOR] = MPI_BXOR,
+};
+static MPI_Op our_ops[DDP_MIN + 1];
 static int given_up;
 
 static int fail(struct ddp_err *why, const char *format, ...)
@@ -68,25 +76,11 @@ OUR_OP(our_min, DDP_MIN)
 static MPI_Op op_of(enum ddp_type type, enum ddp_op op)
 {
     int is_short = type == DDP_F16 || type == DDP_BF16;
-    int is_float = is_short || type == DDP_F32 || type == DDP_F64;
-    switch (op) {
-    case DDP_SUM:
-    case DDP_AVG:
-        return is_short ? our_ops[DDP_SUM] : MPI_SUM;
-    case DDP_PRODUCT:
-        return is_short ? our_ops[DDP_PRODUCT] : MPI_PROD;
-    case DDP_MAX:
-        return is_float ? our_ops[DDP_MAX] : MPI_MAX;
-    case DDP_MIN:
-        return is_float ? our_ops[DDP_MIN] : MPI_MIN;
-    case DDP_BAND:
-        return MPI_BAND;
-    case DDP_BOR:
-        return MPI_BOR;
-    case DDP_BXOR:
-        break;
-    }
-    return MPI_BXOR;
+    int loses_nan =
+        (type == DDP_F32 || type == DDP_F64) && (op == DDP_MAX || op == DDP_MIN);
+    if (!is_short && !loses_nan)
+        return mpi_ops[op];
+    return our_ops[op == DDP_AVG ? DDP_SUM : op];
 }
 
 /* ---- life ---- */
@@ -117,12 +111,6 @@ static int begin(int *rank, int *size, struct ddp_err *why)
         atexit(at_end);
     }
     if (world == MPI_COMM_NULL) {
-        types[DDP_F32] = MPI_FLOAT;
-        types[DDP_F64] = MPI_DOUBLE;
-        types[DDP_I32] = MPI_INT32_T;
-        types[DDP_I64] = MPI_INT64_T;
-        types[DDP_U8] = MPI_UINT8_T;
-        types[DDP_I8] = MPI_INT8_T;
         for (int t = DDP_F16; t <= DDP_BF16; t++) {
             MPI_Type_contiguous(2, MPI_BYTE, &types[t]);
             MPI_Type_commit(&types[t]);
@@ -192,8 +180,9 @@ static const void *element(const struct coll *c, const void *base, size_t i)
 static void lay_out(int *counts, const struct coll *c, const size_t *starts, int n)
 {
     for (int i = 0; i < n; i++) {
-        counts[i] = (int)(starts ? starts[i + 1] - starts[i] : c->count);
-        counts[n + i] = (int)(starts ? starts[i] : c->count * (size_t)i);
+        struct range b = coll_block_in(c, starts, i);
+        counts[i] = (int)b.n;
+        counts[n + i] = (int)b.at;
     }
 }
 
@@ -202,9 +191,7 @@ static int start_call(MPI_Comm comm, const struct coll *c, int me, int n,
 {
     int *in = o->counts, *out = o->counts + 2 * n, count = (int)c->count;
     MPI_Datatype type = types[c->type];
-    struct range mine =
-        c->starts ? (struct range){c->starts[me], c->starts[me + 1] - c->starts[me]}
-                  : (struct range){c->count * (size_t)me, c->count};
+    struct range mine = coll_block(c, me);
     const void *send = c->send;
     void *recv = c->recv;
     lay_out(out, c, c->starts, n);
@@ -267,8 +254,7 @@ static int start(void *comm, const struct coll *c, int me, int n, struct shim_op
         return fail(why, "no memory for a collective of MPI");
     o->counts = malloc(4 * (size_t)n * sizeof *o->counts);
     if (c->kind == COLL_REDUCE_SCATTER) { /* its result may lie in what is to be read */
-        o->bytes =
-            (c->starts ? c->starts[me + 1] - c->starts[me] : c->count) * size_of(c->type);
+        o->bytes = coll_block(c, me).n * size_of(c->type);
         o->room = malloc(o->bytes + 1);
         o->result = c->recv;
     }

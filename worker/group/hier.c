@@ -80,8 +80,8 @@ static void reduce_give(struct hier *h, struct coll *c, unsigned t)
               r.at + r.n - behind);
 }
 
-/* Reduce this rank's slice of chunk k over the ranks of this host to `out`; then over the
- * hosts. */
+/* Reduce this rank's slice of chunk k over the ranks of this host to `out`, and where the
+ * others of a single host read it; then over the hosts. */
 static void reduce_slice(struct hier *h, struct coll *c, unsigned k, void *out)
 {
     struct shm *s = h->shm;
@@ -89,7 +89,11 @@ static void reduce_slice(struct hier *h, struct coll *c, unsigned k, void *out)
     const char *own = coll_at(c, c->send, of.at);
     for (int i = 0; s && i < s->n; i++)
         s->in[i] = i == s->me ? own : shm_coll_given(s, c, i, k, of.at);
-    if (s)
+    if (s && !h->tcp && c->kind == COLL_ALL_REDUCE) {
+        s->out[0] = out;
+        s->out[1] = shm_coll_staged(s, c, s->me, k, of.at);
+        shm_coll_reduce(s, &s->showing, c, 2, of.n);
+    } else if (s)
         reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, h->tcp ? 0 : s->n);
     else if (out != own && of.n > 0)
         coll_copy(c, out, own, of.n);
@@ -124,13 +128,10 @@ static void reduce_begin(struct hier *h, struct coll *c, unsigned t)
     if (!hier_works(h, c, t))
         return;
     size_t at = my_slice(h, c, k).at;
-    if (c->kind == COLL_ALL_REDUCE && !h->tcp)
-        shm_coll_reduce_slice(h->shm, c, k);
-    else
-        reduce_slice(h, c, k,
-                     c->scratch ? c->scratch
-                     : takes    ? coll_at(c, c->recv, at)
-                                : shm_coll_staged(h->shm, c, h->local, k, at));
+    reduce_slice(h, c, k,
+                 c->scratch ? c->scratch
+                 : takes    ? coll_at(c, c->recv, at)
+                            : shm_coll_staged(h->shm, c, h->local, k, at));
 }
 
 /* After the operation between hosts: shows others of the host the result. */

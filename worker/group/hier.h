@@ -64,7 +64,8 @@ bool shm_coll_finish_short(struct shm *s, struct coll *c);
 /* all_reduce of buffers in the arena. */
 extern const struct coll_step shm_coll_arena;
 size_t shm_coll_chunk(const struct shm *s, const struct coll *c);
-/* Reduce this rank's slice of chunk k. */
-void shm_coll_reduce_slice(struct shm *s, struct coll *c, unsigned k);
+/* Reduce n elements at s->in to s->out[0] and the others. */
+void shm_coll_reduce(struct shm *s, struct autotune *which, const struct coll *c,
+                     int nout, size_t n);
 
 #endif

@@ -117,12 +117,11 @@ char *shm_coll_given(const struct shm *s, const struct coll *c, int local, unsig
 
 /* ---- work of one host ---- */
 
-/* Reduce s->in to s->out[0] and the others: in one pass, or into the first and then
- * copied. One pass is best where the ranks share a cache. Elsewhere each line of the
- * others must first be fetched from its last reader, which a copy of whole lines
- * avoids. */
-static void reduce_to(struct shm *s, struct autotune *which, const struct coll *c,
-                      int nout, size_t n)
+/* In one pass, or into the first and then copied. One pass is best where the ranks share
+ * a cache. Elsewhere each line of the others must first be fetched from its last reader,
+ * which a copy of whole lines avoids. */
+void shm_coll_reduce(struct shm *s, struct autotune *which, const struct coll *c,
+                     int nout, size_t n)
 {
     size_t bytes = n * type_size(c->type);
     bool apart = autotune_begin(which, bytes) == 1;
@@ -144,19 +143,8 @@ static void all_reduce_in_arena(struct hier *h, struct coll *c, unsigned t)
             char *at = coll_at(c, shm_coll_direct(s, i), mine.at + done);
             s->in[i] = s->out[i == s->me ? 0 : k++] = at;
         }
-        reduce_to(s, &s->giving, c, s->n, n);
+        shm_coll_reduce(s, &s->giving, c, s->n, n);
     }
-}
-
-/* Reduce this rank's slice of a chunk, into the user's buffer and the staging buffer. */
-void shm_coll_reduce_slice(struct shm *s, struct coll *c, unsigned k)
-{
-    struct range of = range_slice(coll_chunk(c, k), c->type, s->me, s->n);
-    for (int i = 0; i < s->n; i++)
-        s->in[i] = shm_coll_given(s, c, i, k, of.at);
-    s->in[s->me] = s->out[0] = coll_at(c, c->recv, of.at);
-    s->out[1] = shm_coll_staged(s, c, s->me, k, of.at);
-    reduce_to(s, &s->showing, c, 2, of.n);
 }
 
 const struct coll_step shm_coll_arena = {NULL, all_reduce_in_arena, NULL};

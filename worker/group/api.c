@@ -144,27 +144,18 @@ int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void
 /* ---- the verbs ---- */
 
 /* ddp_NAME(), which waits, and ddp_iNAME(), which does not. */
-#define VERB(name, of, ...)                                               \
-    int ddp_##name(struct ddp_group *g, __VA_ARGS__, struct ddp_err *err) \
-    {                                                                     \
-        return run(g, of, err);                                           \
-    }                                                                     \
-    struct ddp_request *ddp_i##name(struct ddp_group *g, __VA_ARGS__,     \
-                                    struct ddp_err *err)                  \
-    {                                                                     \
-        return set_off(g, of, err);                                       \
+#define VERB(name, of, ...)                                                 \
+    int ddp_##name(struct ddp_group *g, ##__VA_ARGS__, struct ddp_err *err) \
+    {                                                                       \
+        return run(g, of, err);                                             \
+    }                                                                       \
+    struct ddp_request *ddp_i##name(struct ddp_group *g, ##__VA_ARGS__,     \
+                                    struct ddp_err *err)                    \
+    {                                                                       \
+        return set_off(g, of, err);                                         \
     }
 
-int ddp_barrier(struct ddp_group *g, struct ddp_err *err)
-{
-    return run(g, barrier(), err);
-}
-
-struct ddp_request *ddp_ibarrier(struct ddp_group *g, struct ddp_err *err)
-{
-    return set_off(g, barrier(), err);
-}
-
+VERB(barrier, barrier())
 VERB(broadcast, coll_of(COLL_BROADCAST, buf, buf, count, type, DDP_SUM, root), void *buf,
      size_t count, enum ddp_type type, int root)
 VERB(reduce, coll_of(COLL_REDUCE, send, recv, count, type, op, root), const void *send,

@@ -155,13 +155,11 @@ static int host_all(struct host *h, int listener, struct ddp_err *err)
 int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct card *card,
                         struct card *cards, struct ddp_err *err)
 {
-    struct ddp_err unwanted;
     OWNED int *fds = xcalloc((size_t)m->size, sizeof *fds);
     struct host h = {m, cards, fds, m->size - 1};
     for (int r = 0; r < m->size; r++)
         fds[r] = -1;
     cards[0] = *card;
-    err = err ? err : &unwanted;
     int rc = host_all(&h, listener, err);
     for (int r = 0; r < m->size; r++) {
         if (rc < 0)

@@ -75,13 +75,12 @@ static int connect_all(struct ddp_group *g, struct listeners *listeners,
                        int64_t deadline_ms, struct ddp_err *err)
 {
     int nlocal;
-    struct ddp_err unwanted;
-    err = err ? err : &unwanted;
     layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
     if (g->layout.nhosts > 1)
         g->tcp = tcp_create(&g->layout, listeners, &g->number);
     if (nlocal > 1) {
-        g->shm = shm_join(&g->layout, listeners, g->arena_bytes, deadline_ms, err);
+        g->shm =
+            shm_join(&g->layout, listeners->unix_fd, g->arena_bytes, deadline_ms, err);
         if (!g->shm)
             return g->tcp ? cannot_open(g, err) : -1;
     }
@@ -170,13 +169,11 @@ const struct backend *backend_of_layout(const struct layout *l)
 /* NULL: chosen by the layout. "shm" and "tcp" are preferences. */
 static int choose(const char *name, const struct backend **backend, struct ddp_err *err)
 {
-    static const struct backend *const named[] = {&backend_nccl, &backend_mpi};
     if (!name || strcmp(name, "tcp") == 0 || strcmp(name, "shm") == 0)
         return 0;
-    for (size_t i = 0; i < ARRAY_LEN(named); i++) {
-        if (strcmp(name, named[i]->name) == 0)
-            *backend = named[i];
-    }
+    *backend = strcmp(name, "nccl") == 0  ? &backend_nccl
+               : strcmp(name, "mpi") == 0 ? &backend_mpi
+                                          : NULL;
     return *backend
                ? 0
                : err_set(err,
@@ -187,8 +184,6 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
 
 int group_open_backend(struct ddp_group *g, struct ddp_err *err)
 {
-    struct ddp_err unwanted;
-    err = err ? err : &unwanted;
     arrivals_open(g);
     if (!g->backend || !g->backend->open)
         g->backend = backend_of_layout(&g->layout);
@@ -231,6 +226,8 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     static const struct ddp_group_options defaults = {.rank = -1};
     const struct ddp_group_options *o = options ? options : &defaults;
     const struct backend *backend = NULL;
+    struct ddp_err unwanted;
+    err = err ? err : &unwanted;
     if (choose(o->backend, &backend, err) < 0)
         return NULL;
     struct ambient_rank p;

@@ -101,13 +101,14 @@ struct shm {
     bool barriers;   /* membarrier() is available on all ranks */
     int arrived;     /* ranks below this have reached what is waited for */
     bool shares_cpu; /* more ranks here than CPUs */
-    uint64_t moves;          /* steps made, and pieces of messages sent or received */
+    uint64_t moves;  /* steps made, and pieces of messages sent or received */
     struct autotune showing; /* a result: at once, or in a copy of its own */
     struct autotune giving;  /* the same to the others' buffers in the arena */
 };
 
-struct shm *shm_join(const struct layout *layout, const struct listeners *listeners,
-                     size_t arena_bytes, int64_t deadline_ms, struct ddp_err *err);
+/* `listener` is that for the ranks of this host (layout.h). */
+struct shm *shm_join(const struct layout *layout, int listener, size_t arena_bytes,
+                     int64_t deadline_ms, struct ddp_err *err);
 void shm_leave(struct shm *s, bool announced); /* NULL is fine */
 
 void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err);

@@ -333,8 +333,8 @@ static int follow(struct shm *s, int listener, int64_t deadline_ms, struct ddp_e
     return hear_leader(s, conn, 0, deadline_ms, err);
 }
 
-struct shm *shm_join(const struct layout *l, const struct listeners *listeners,
-                     size_t arena_bytes, int64_t deadline_ms, struct ddp_err *err)
+struct shm *shm_join(const struct layout *l, int listener, size_t arena_bytes,
+                     int64_t deadline_ms, struct ddp_err *err)
 {
     struct shm *s = xcalloc(1, sizeof *s);
     s->layout = l;
@@ -344,7 +344,7 @@ struct shm *shm_join(const struct layout *l, const struct listeners *listeners,
     s->in = xcalloc((size_t)s->n, sizeof *s->in);
     s->out = xcalloc((size_t)s->n, sizeof *s->out);
     int rc = s->me == 0 ? lead(s, arena_bytes, deadline_ms, err)
-                        : follow(s, listeners->unix_fd, deadline_ms, err);
+                        : follow(s, listener, deadline_ms, err);
     if (rc < 0) {
         shm_leave(s, true);
         return NULL;

@@ -113,6 +113,8 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
                                 struct ddp_err *err)
 {
     int me;
+    struct ddp_err unwanted;
+    err = err ? err : &unwanted;
     if (group_check_failures(g, err) < 0 || (me = place_in(g, ranks, n, err)) < 0)
         return NULL;
     struct ddp_group *sub = group_new();

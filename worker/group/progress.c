@@ -231,13 +231,6 @@ static int look_around(struct ddp_group *g, const bool *ended, struct ddp_err *e
                                                        : group_rank_lost(g, culprit, err);
 }
 
-static int expired(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
-{
-    ddp_explain_wait(g, (double)timeout_ms / 1000, err);
-    TRY(group_adopt_failure(g, err)); /* another deadline passed before ours */
-    return group_break(g, -1, err);
-}
-
 /* Has a waiting rank reported a call that differs from ours? */
 static bool contradicted(struct ddp_group *g, struct ddp_err *err)
 {
@@ -367,20 +360,8 @@ static void note_moves(const struct ddp_group *g, struct patience *p, int64_t no
     }
 }
 
-/* Check that the awaited ranks are alive and report our call to them. */
-static int look(struct ddp_group *g, const bool *ended, bool silent, struct ddp_err *err)
-{
-    TRY(look_around(g, ended, err));
-    if (*ended || !silent || !g->colls.first)
-        return 0;
-    if (watch_contradicted(g, err))
-        return disagree(g, err);
-    if (g->tcp)
-        report_calls(g);
-    return 0;
-}
-
-/* Done every turn of a long wait: reports and, now and then, liveness. */
+/* Done every turn of a long wait: reports; and now and then whether the awaited ranks
+ * live, and our calls for those that let us wait. */
 static int attend(struct ddp_group *g, struct patience *p, const bool *ended, int64_t now,
                   struct ddp_err *err)
 {
@@ -388,7 +369,14 @@ static int attend(struct ddp_group *g, struct patience *p, const bool *ended, in
     if (*ended || now / MS - p->looked < LOOK_MS)
         return 0;
     p->looked = now / MS;
-    return look(g, ended, now - p->moved_ns >= SILENT_MS * MS, err);
+    TRY(look_around(g, ended, err));
+    if (*ended || !g->colls.first || now - p->moved_ns < SILENT_MS * MS)
+        return 0;
+    if (watch_contradicted(g, err))
+        return disagree(g, err);
+    if (g->tcp)
+        report_calls(g);
+    return 0;
 }
 
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
@@ -411,7 +399,11 @@ static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
         p->reported = true;
         hang_info_set(g, waited);
     }
-    return waited >= most ? expired(g, most, err) : 0;
+    if (waited < most)
+        return 0;
+    ddp_explain_wait(g, (double)most / 1000, err);
+    TRY(group_adopt_failure(g, err)); /* another deadline passed before ours */
+    return group_break(g, -1, err);
 }
 
 /* Other ranks may wait for operations of another group of the family. */

@@ -24,6 +24,9 @@ SIZES = {"few": [8, 4096, 400000, 4800000],
          "all": [8, 4096, 65536, 400000, 1048576, 4800000, 26214400]}
 MESSAGES = [4 ** k for k in range(13)]
 NET_MESSAGES = MESSAGES[:11]
+# bytes a second of a stream; the latter is EC2's limit of a flow outside a placement group
+FLOWS = {"flow": 100_000_000, "fast-flow": 625_000_000}
+FLOW_SIZES = [131072, 4800000, 26214400]
 MPI = ("openmpi", "mpich")
 # how many times longer the first takes than the second, at so many bytes
 WANTED = [("openmpi", "arena", 4800000, ">=", 4), ("gloo", "arena", 4800000, ">=", 35),
@@ -32,6 +35,7 @@ WANTED = [("openmpi", "arena", 4800000, ">=", 4), ("gloo", "arena", 4800000, ">=
           ("private", "openmpi", 8, "<=", 1.5), ("private", "openmpi", 4096, "<=", 1.5),
           ("net-ours", "net-stream", 4800000, "<=", 1.25),
           ("net-gloo", "net-ours", 4800000, ">=", 2),
+          ("flow-one", "flow-ours", 4800000, ">=", 8), ("fast-flow-one", "fast-flow-ours", 4800000, ">=", 2),
           ("msg-openmpi", "msg-ours", 16, ">=", 1), ("msg-openmpi", "msg-ours", 1024, ">=", 1),
           ("msg-openmpi", "msg-ours", 1048576, ">=", 1),
           ("netmsg-openmpi", "netmsg-ours", 16, ">=", 1)]
@@ -155,9 +159,9 @@ class Contest:
         return self.with_store(
             lambda env: run_all([(command, dict(env, **more))], self.timeout), apart)
 
-    def ours(self, kind, task, apart=False):
+    def ours(self, kind, task, apart=False, **more):
         def rank(env, r):
-            own = dict(env, RANK=str(r), LOCAL_RANK=str(0 if apart else r))
+            own = dict(env, RANK=str(r), LOCAL_RANK=str(0 if apart else r), **more)
             if apart:
                 own["DDP_HOST_ID"] = f"host{r}"
             return (self.hosts.enter(r) if apart else []) + command, own
@@ -191,6 +195,11 @@ class Contest:
             yield "net-openmpi", lambda: self.with_mpi("openmpi", self.net_task, apart=True)
         if self.python:
             yield "net-gloo", lambda: self.gloo(self.net_task, apart=True)
+        for name, rate in FLOWS.items():
+            limit = {"LD_PRELOAD": self.path("libpace.so"), "PACE_BYTES_PER_SECOND": str(rate)}
+            task = ["all_reduce", "6"] + [str(s) for s in FLOW_SIZES]
+            yield f"{name}-ours", lambda e=limit, t=task: self.ours("private", t, apart=True, **e)
+            yield f"{name}-one", lambda e=limit, t=task: self.ours("private", t, apart=True, DDP_TCP_STREAMS="1", **e)
         yield "netmsg-ours", lambda: self.ours("private", self.net_messages, apart=True)
         if "openmpi" in mpis:
             yield "netmsg-openmpi", lambda: self.with_mpi("openmpi", self.net_messages,
@@ -285,6 +294,11 @@ def show(opts, results):
         show_times("all-reduce over TCP, between two namespaces", results, over_net,
                    SIZES["few"], [("net-ours", "net-stream"), ("net-openmpi", "net-ours"),
                                   ("net-gloo", "net-ours")])
+    for name, rate in FLOWS.items():
+        flows = [n for n in results if n.startswith(f"{name}-")]
+        if flows:
+            show_times(f"all-reduce over TCP streams of {rate // 1_000_000} MB/s each", results, flows,
+                       FLOW_SIZES, [(f"{name}-one", f"{name}-ours")])
     if messages:
         show_messages("messages on one host", results, messages, MESSAGES)
         draw_messages(opts.build, results, messages, opts.svg)

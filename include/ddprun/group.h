@@ -108,7 +108,8 @@ struct ddp_group_options {
  * Flux; MASTER_ADDR and MASTER_PORT; DDP_MEETING, the rendezvous; GLOO_SOCKET_IFNAME, the
  * interface by which other hosts reach this one (default: the one towards MASTER_ADDR);
  * DDP_HOST_ID, different on machines that look like one host, e.g. clones of one
- * snapshot. */
+ * snapshot; DDP_TCP_STREAMS, the number of streams that long data go to another host by,
+ * 1 to 16 (default: found by measurement). */
 
 /* NULL options: everything from the environment. Without RANK and WORLD_SIZE, or with
  * size 1, a group of one that needs no store. */

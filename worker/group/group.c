@@ -85,8 +85,8 @@ static int connect_all(struct ddp_group *g, struct listeners *listeners,
             return g->tcp ? cannot_open(g, err) : -1;
     }
     g->spin_ns = !g->shm ? TCP_SPIN_NS : g->shm->shares_cpu ? SHARED_SPIN_NS : SPIN_NS;
-    g->hier = hier_create(&g->layout, g->tcp, g->shm);
-    return 0;
+    g->hier = hier_create(&g->layout, g->tcp, g->shm, err);
+    return g->hier ? 0 : cannot_open(g, err);
 }
 
 /* In the first group of the family; NULL in that one. */

@@ -30,9 +30,10 @@
 
 #include <stdlib.h>
 
-struct tcp_op hier_op(const struct hier *h, const struct coll *c, const int *team)
+struct tcp_op hier_op(struct hier *h, const struct coll *c, const int *team)
 {
     return (struct tcp_op){.call = coll_call(c, h->layout->size),
+                           .streams = &h->streams,
                            .team = team,
                            .n = h->layout->nhosts,
                            .me = h->host,
@@ -314,13 +315,18 @@ int hier_advance(struct hier *h, struct coll *c, int *culprit, struct ddp_err *e
     }
 }
 
-struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *shm)
+struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *shm,
+                         struct ddp_err *err)
 {
+    struct tcp_streams streams = {.n = 1};
+    if (tcp && tcp_streams_init(&streams, err) < 0)
+        return NULL;
     struct hier *h = xcalloc(1, sizeof *h);
     size_t nhosts = (size_t)l->nhosts;
     *h = (struct hier){.layout = l,
                        .tcp = tcp,
                        .shm = shm,
+                       .streams = streams,
                        .nchannels = l->size,
                        .host = l->members[l->rank].host,
                        .local = l->members[l->rank].local,

@@ -25,10 +25,12 @@ struct hier {
     int *team;      /* owned: this rank's counterparts on all hosts; NULL: this rank is no
                        channel */
     int *leaders;   /* owned: one rank of every host, for broadcasts and barriers */
-    struct tcp_op op; /* the current operation between hosts */
+    struct tcp_op op;           /* the current operation between hosts, */
+    struct tcp_streams streams; /* and how many its messages are divided over */
 };
 
-struct hier *hier_create(const struct layout *layout, struct tcp *tcp, struct shm *shm);
+struct hier *hier_create(const struct layout *layout, struct tcp *tcp, struct shm *shm,
+                         struct ddp_err *err);
 void hier_destroy(struct hier *h); /* NULL is fine */
 
 /* ADVANCE_*; on error `*culprit` is the rank that has gone, or -1. */
@@ -50,7 +52,7 @@ static inline bool hier_works(const struct hier *h, const struct coll *c, unsign
 
 /* An operation of `c` among one rank of each host, whose place is its host; without its
  * data. */
-struct tcp_op hier_op(const struct hier *h, const struct coll *c, const int *team);
+struct tcp_op hier_op(struct hier *h, const struct coll *c, const int *team);
 
 /* all_gather; reduce_scatter over several hosts, and within one. */
 extern const struct coll_step hier_blocks_gather, hier_blocks_scatter,

@@ -32,20 +32,39 @@ static void note(struct tcp *n, int rank, enum tcp_channel ch, bool send)
 
 /* ---- sending and receiving ---- */
 
-/* Make streams[rank].out[ch] usable: our own stream, the one the peer has opened, or a
+static const struct stream none = {-1, -1};
+
+struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch)
+{
+    if (ch < TCP_FURTHER)
+        return &n->streams[rank].of[ch];
+    struct further *f = n->further;
+    while (f && f->rank != rank)
+        f = f->next;
+    if (!f) {
+        f = xcalloc(1, sizeof *f);
+        *f = (struct further){.next = n->further, .rank = rank};
+        for (size_t i = 0; i < ARRAY_LEN(f->of); i++)
+            f->of[i] = none;
+        n->further = f;
+    }
+    return &f->of[ch - TCP_FURTHER];
+}
+
+/* Make tcp_stream()->out usable: our own stream, the one the peer has opened, or a
  * new one. A connection on which the hello has been sent is not given up for the peer's:
  * the peer may have accepted it, and would take its end for ours. 1, 0 when it is not
  * connected yet, or -1. */
 static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_err *err)
 {
-    struct streams *s = &n->streams[rank];
-    if (s->out[ch] >= 0)
+    struct stream *s = tcp_stream(n, rank, ch);
+    if (s->out >= 0)
         return 1;
-    if (s->in[ch] < 0 || tcp_has_greeted(n, rank, ch))
+    if (s->in < 0 || tcp_has_greeted(n, rank, ch))
         return tcp_connect(n, rank, ch, FIRST_MS, err);
     tcp_forget_connecting(n, rank, ch);
-    s->out[ch] = s->in[ch];
-    tcp_prepare_to_send(s->out[ch]);
+    s->out = s->in;
+    tcp_prepare_to_send(s->out);
     return 1;
 }
 
@@ -57,7 +76,7 @@ ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iove
         note(n, rank, ch, true);
     if (rc <= 0)
         return rc;
-    int fd = n->streams[rank].out[ch];
+    int fd = tcp_stream(n, rank, ch)->out;
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
     for (;;) {
@@ -80,9 +99,9 @@ ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iove
 ssize_t tcp_recv(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err)
 {
-    struct streams *s = &n->streams[rank];
-    bool known = s->in[ch] >= 0;
-    int fd = tcp_receiving_fd(s, ch);
+    struct stream *s = tcp_stream(n, rank, ch);
+    bool known = s->in >= 0;
+    int fd = tcp_receiving_fd(s);
     struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)io,
                          .msg_iovlen = (size_t)nio};
     while (fd >= 0) {
@@ -90,7 +109,7 @@ ssize_t tcp_recv(struct tcp *n, int rank, enum tcp_channel ch, const struct iove
                              : recvmsg(fd, &msg, MSG_DONTWAIT);
         n->moves += k > 0;
         if (k > 0) {
-            s->in[ch] = fd;
+            s->in = fd;
             return k;
         }
         if (k < 0 && errno == EINTR)
@@ -128,7 +147,7 @@ bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err)
 
 bool tcp_has_stream(const struct tcp *n, int rank)
 {
-    return tcp_receiving_fd(&n->streams[rank], TCP_MESSAGE) >= 0;
+    return tcp_receiving_fd(&n->streams[rank].of[TCP_MESSAGE]) >= 0;
 }
 
 bool tcp_interested(const struct tcp *n)
@@ -156,8 +175,8 @@ void tcp_sleep(struct tcp *n, int ms)
     }
     for (size_t i = 0; i < n->ninterests; i++) {
         const struct interest *w = &n->interests[i];
-        const struct streams *s = &n->streams[w->rank];
-        tcp_add_polled(n, &np, w->send ? s->out[w->ch] : tcp_receiving_fd(s, w->ch),
+        const struct stream *s = tcp_stream(n, w->rank, w->ch);
+        tcp_add_polled(n, &np, w->send ? s->out : tcp_receiving_fd(s),
                        w->send ? POLLOUT : POLLIN);
     }
     poll(n->polled, np, ms);
@@ -184,12 +203,12 @@ int tcp_awaited(const struct tcp *n, int *ranks, int max)
 
 /* On an open stream the end of file arrives behind the last data, so only a missing one
  * needs a check. */
-static bool is_missing(const struct tcp *n, const struct interest *w)
+static bool is_missing(struct tcp *n, const struct interest *w)
 {
-    return w->send || n->streams[w->rank].in[w->ch] < 0;
+    return w->send || tcp_stream(n, w->rank, w->ch)->in < 0;
 }
 
-bool tcp_still_needs(const struct tcp *n, int rank)
+bool tcp_still_needs(struct tcp *n, int rank)
 {
     for (size_t i = 0; i < n->ninterests; i++) {
         if (n->interests[i].rank == rank && is_missing(n, &n->interests[i]))
@@ -217,8 +236,8 @@ static int look_at(struct tcp *n, int rank, size_t *np, int *opened, struct ddp_
         TRY(tcp_connect(n, rank, TCP_COLL, 0, err));
     }
     for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
-        tcp_add_polled(n, np, s->in[ch], POLLRDHUP);
-        tcp_add_polled(n, np, s->out[ch], POLLRDHUP);
+        tcp_add_polled(n, np, s->of[ch].in, POLLRDHUP);
+        tcp_add_polled(n, np, s->of[ch].out, POLLRDHUP);
     }
     return 0;
 }
@@ -227,7 +246,7 @@ static int rank_of_stream(const struct tcp *n, int fd)
 {
     for (int r = 0; r < n->layout->size; r++) {
         for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
-            if (n->streams[r].in[ch] == fd || n->streams[r].out[ch] == fd)
+            if (n->streams[r].of[ch].in == fd || n->streams[r].of[ch].out == fd)
                 return r;
         }
     }
@@ -294,20 +313,30 @@ struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
     n->token = layout->members[layout->rank].token;
     n->streams = xcalloc((size_t)layout->size, sizeof *n->streams);
     for (int r = 0; r < layout->size; r++)
-        n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
+        n->streams[r] = (struct streams){{none, none}};
     return n;
+}
+
+static void close_stream(struct stream *s)
+{
+    if (s->in != s->out)
+        close_fd(&s->in);
+    close_fd(&s->out);
+    *s = none;
 }
 
 void tcp_close_streams(struct tcp *n)
 {
     for (int r = 0; r < n->layout->size; r++) {
-        for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
-            int in = n->streams[r].in[ch], out = n->streams[r].out[ch];
-            close_fd(&out);
-            if (in != out)
-                close_fd(&in);
-        }
-        n->streams[r] = (struct streams){{-1, -1}, {-1, -1}};
+        for (int ch = 0; ch < TCP_NCHANNELS; ch++)
+            close_stream(&n->streams[r].of[ch]);
+    }
+    while (n->further) {
+        struct further *f = n->further;
+        n->further = f->next;
+        for (size_t i = 0; i < ARRAY_LEN(f->of); i++)
+            close_stream(&f->of[i]);
+        free(f);
     }
     tcp_forget_all_connecting(n);
     n->ninterests = 0;

@@ -14,12 +14,20 @@
 #define WORKER_GROUP_TCP_H
 
 #include "worker/group/layout.h"
+#include "worker/group/tcp_streams.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
-enum tcp_channel { TCP_COLL, TCP_MESSAGE, TCP_NCHANNELS };
+enum tcp_channel {
+    TCP_COLL,
+    TCP_MESSAGE,
+    TCP_NCHANNELS,
+    /* further streams of TCP_COLL: its messages may be divided over several */
+    TCP_FURTHER = TCP_NCHANNELS,
+    TCP_ALL_CHANNELS = TCP_FURTHER + TCP_STREAMS - 1
+};
 
 /* Bytes sent or received before the other direction gets its turn: large enough to
  * amortise the system calls, small enough that the data are still in the cache of the
@@ -31,7 +39,8 @@ struct tcp;
 /* One collective as a rank has called it. */
 struct call {
     uint64_t number, bytes; /* of the collective, as the user calls it */
-    uint32_t what, unused;  /* coll_what() */
+    uint32_t what;          /* coll_what() */
+    uint32_t streams;       /* that the message behind it is divided over */
 };
 
 /* A rank's latest calls, newest first; number 0: none. */
@@ -76,7 +85,7 @@ void tcp_sleep(struct tcp *n, int ms);
 int tcp_look(struct tcp *n, struct ddp_err *err);
 /* Is data expected from this rank on a stream that is not open, or data to be sent to
  * it, or is it watched? */
-bool tcp_still_needs(const struct tcp *n, int rank);
+bool tcp_still_needs(struct tcp *n, int rank);
 
 /* Watched ranks: their exit matters in collective `number` although no data from them
  * pass through here. tcp_watch_none() clears the list, tcp_watch() adds to it. They are

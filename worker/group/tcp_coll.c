@@ -6,15 +6,23 @@
  * round: the message is the list of slices, and a byte is forwarded as soon as it has
  * been reduced, so that sending, receiving and reducing overlap without a chunk size to
  * tune.
+ *
+ * A message may be divided over several streams (tcp_streams.h): its data go in stripes
+ * to one after the other, and its call, which tells how many there are, to the first one.
  */
 #include "worker/group/tcp_coll.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
 #include "worker/group/coll.h"
 #include "worker/group/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Of a message that is divided: as much as a stream's buffers in the kernel hold even at
+ * first, so that all streams have something to send. */
+enum { STRIPE = 131072 };
 
 static const uint64_t no_limit = UINT64_MAX / 2;
 
@@ -36,6 +44,16 @@ static const struct iovec *piece_of(const struct tcp_op *o, struct message *m,
             return &list[m->piece];
     }
     return NULL;
+}
+
+/* The stream of byte `at` of the data, and how many of `bytes` from there go by it. */
+static enum tcp_channel stream_of(unsigned nstreams, uint64_t at, size_t *bytes)
+{
+    if (nstreams <= 1)
+        return TCP_COLL;
+    unsigned i = (unsigned)(at / STRIPE % lesser(nstreams, TCP_STREAMS));
+    *bytes = lesser(*bytes, STRIPE - at % STRIPE);
+    return i == 0 ? TCP_COLL : TCP_FURTHER + i - 1;
 }
 
 /* What to move next: the rest of the call, and data. Returns how many of the two. */
@@ -81,13 +99,15 @@ static ssize_t flow_out(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
     struct iovec io[2];
     if (f->out.peer < 0)
         return 0;
-    int nio = next_move(io, &f->out, &o->call, next_out(o));
-    ssize_t n = nio > 0 ? tcp_send(tcp, f->out.peer, TCP_COLL, io, nio, err) : 0;
+    struct iovec data = next_out(o);
+    enum tcp_channel ch = stream_of(o->call.streams, f->sent, &data.iov_len);
+    int nio = next_move(io, &f->out, &o->call, data);
+    ssize_t n = nio > 0 ? tcp_send(tcp, f->out.peer, ch, io, nio, err) : 0;
     if (n <= 0)
         return n;
-    size_t data = moved(&f->out, (size_t)n);
-    f->out.at += data;
-    f->sent += data;
+    size_t k = moved(&f->out, (size_t)n);
+    f->out.at += k;
+    f->sent += k;
     return n;
 }
 
@@ -130,17 +150,23 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
     struct iovec io[2];
     if (f->in.peer < 0)
         return 0;
-    int nio = next_move(io, &f->in, &f->came, next_in(o));
-    ssize_t n = nio > 0 ? tcp_recv(tcp, f->in.peer, TCP_COLL, io, nio, err) : 0;
+    bool checked = f->in.head == sizeof f->came;
+    struct iovec room = next_in(o);
+    if (!checked && room.iov_len > STRIPE)
+        room.iov_len = 0; /* the call tells by which stream they come */
+    enum tcp_channel ch = stream_of(f->came.streams, f->got + f->have, &room.iov_len);
+    int nio = next_move(io, &f->in, &f->came, room);
+    ssize_t n = nio > 0 ? tcp_recv(tcp, f->in.peer, ch, io, nio, err) : 0;
     if (n <= 0)
         return n;
-    bool checked = f->in.head == sizeof f->came;
     size_t data = moved(&f->in, (size_t)n);
     if (!checked && f->in.head == sizeof f->came && !coll_same(&o->call, &f->came)) {
         coll_disagree(o->team[o->me], &o->call, f->in.peer, &f->came, err);
         f->in.peer = -1; /* no rank is to blame */
         return -1;
     }
+    if (!checked)
+        f->began_ns = now_ns();
     if (f->in.piece < f->nreduce)
         data = reduce_in(o, data);
     f->in.at += data;
@@ -167,6 +193,17 @@ static int flow_advance(struct tcp *tcp, struct tcp_op *o, int *culprit,
 
 /* ---- an operation ---- */
 
+static bool list_begin(struct tcp_op *o);
+
+static void learn_streams(const struct tcp_op *o)
+{
+    const struct flow *f = &o->flow;
+    if (o->me == 0)
+        tcp_streams_measured(o->streams, o->n, f->sent, now_ns() - f->began_ns);
+    else
+        tcp_streams_follow(o->streams, f->came.streams);
+}
+
 int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)
 {
     for (;;) {
@@ -175,11 +212,14 @@ int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_e
             o->flow = (struct flow){.out.peer = -1, .in.peer = -1, .credit = no_limit};
             if (!o->begin(o))
                 return ADVANCE_DONE;
+            o->call.streams = o->streams->n;
             o->under_way = true;
         }
         int rc = flow_advance(tcp, o, culprit, err);
         if (rc != ADVANCE_DONE)
             return rc;
+        if (o->begin == list_begin)
+            learn_streams(o);
         o->under_way = false;
         o->round++;
     }

@@ -28,6 +28,7 @@ struct flow {
     struct message out, in;
     struct call came;
     uint64_t sent, got, credit;
+    int64_t began_ns; /* when `came` was complete */
     unsigned nreduce; /* the first pieces that come in are reduced, the others stored */
     size_t have;      /* bytes in `room`: part of an element */
     bool swaps;     /* received data are reduced into the piece that is being sent, behind
@@ -38,9 +39,10 @@ struct flow {
 /* An operation: its description, and how far it has come. */
 struct tcp_op {
     struct call call;
-    const int *team; /* borrowed */
-    int n, me;       /* its size, my place */
-    int root;        /* place in the team */
+    struct tcp_streams *streams; /* borrowed */
+    const int *team;             /* borrowed */
+    int n, me;                   /* its size, my place */
+    int root;                    /* place in the team */
     enum ddp_type type;
     enum ddp_op op;    /* DDP_AVG is summed; the caller divides */
     struct iovec data; /* borrowed until the end */

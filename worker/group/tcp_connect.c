@@ -36,7 +36,7 @@ enum {
     NEAR_US = 200       /* round trip within one cluster */
 };
 
-static const char hello_magic[8] = "ddpnet2";
+static const char hello_magic[8] = "ddpnet3";
 
 struct hello tcp_hello(const struct tcp *n, int rank, int what)
 {
@@ -234,7 +234,7 @@ int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
     if (rc < 0)
         return attempt_failed(n, at, errno, err);
     if (rc > 0) {
-        n->streams[rank].out[ch] = c->fd;
+        tcp_stream(n, rank, ch)->out = c->fd;
         c->fd = -1;
         forget(at);
     }

@@ -8,7 +8,7 @@
 
 /* Purposes of a connection besides the channels. */
 enum {
-    HELLO_FAILURE = TCP_NCHANNELS, /* the cause of a failure */
+    HELLO_FAILURE = TCP_ALL_CHANNELS, /* the cause of a failure */
     HELLO_ASK,   /* a question: how many collectives has the receiver entered */
     HELLO_CALLS, /* the sender's latest calls */
     HELLO_LEAVE  /* the sender leaves without an error, after so many collectives */
@@ -25,22 +25,34 @@ struct failure_report {
     char why[500];
 };
 
-/* Descriptors of the streams to and from a rank; one descriptor may be both. Owned; -1:
+/* Descriptors of a stream to and from a rank; one descriptor may be both. Owned; -1:
  * none. */
+struct stream {
+    int out, in;
+};
+
+/* The streams of a channel and rank. */
 struct streams {
-    int out[TCP_NCHANNELS], in[TCP_NCHANNELS];
+    struct stream of[TCP_NCHANNELS];
+};
+
+/* Further streams of TCP_COLL; few ranks have any. */
+struct further {
+    struct further *next;
+    int rank;
+    struct stream of[TCP_ALL_CHANNELS - TCP_FURTHER];
 };
 
 /* The descriptor that data from the rank come by. */
-static inline int tcp_receiving_fd(const struct streams *s, enum tcp_channel ch)
+static inline int tcp_receiving_fd(const struct stream *s)
 {
-    return s->in[ch] >= 0 ? s->in[ch] : s->out[ch];
+    return s->in >= 0 ? s->in : s->out;
 }
 
 static inline bool tcp_any_stream(const struct streams *s)
 {
-    return s->in[TCP_COLL] >= 0 || s->out[TCP_COLL] >= 0 || s->in[TCP_MESSAGE] >= 0 ||
-           s->out[TCP_MESSAGE] >= 0;
+    return tcp_receiving_fd(&s->of[TCP_COLL]) >= 0 ||
+           tcp_receiving_fd(&s->of[TCP_MESSAGE]) >= 0;
 }
 
 struct accepted {
@@ -97,6 +109,7 @@ struct tcp {
     int listener;                  /* owned */
     const unsigned char *token;    /* borrowed from the layout: mine */
     struct streams *streams;       /* owned, by rank */
+    struct further *further;       /* owned */
     struct accepted *accepted;     /* owned */
     struct connecting *connecting; /* owned, as are the descriptors */
     struct interest *interests;    /* owned */
@@ -115,11 +128,13 @@ struct tcp {
     struct contacts reporting; /* those to which calls are being reported */
 };
 
+/* It exists for every rank and channel; further ones are made when first asked for. */
+struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch);
 /* Put a descriptor in n->polled[*np]; nothing if it is -1. */
 void tcp_add_polled(struct tcp *n, size_t *np, int fd, short events);
 /* Sets `err` to "rank 3 on node02 has gone (`how`)"; returns -1. */
 int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err);
-/* Continue connecting streams[rank].out[ch], for at most `wait_ms`. 1: connected. 0:
+/* Continue connecting tcp_stream()->out, for at most `wait_ms`. 1: connected. 0:
  * not yet; temporary errors (a lost SYN, a full queue, no route) are retried at later
  * calls. -1: the rank no longer listens. */
 int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,

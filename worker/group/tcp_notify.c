@@ -111,7 +111,7 @@ static void accept_all(struct tcp *n)
 static void settle(struct tcp *n, struct accepted *c)
 {
     const struct hello *h = &c->received.hello;
-    int *in = &n->streams[h->from].in[h->what];
+    int *in = &tcp_stream(n, h->from, (enum tcp_channel)h->what)->in;
     if (*in < 0) {
         sock_set_keepalive(c->fd, 5, 2, 5);
         *in = c->fd;

@@ -1,0 +1,54 @@
+/* worker/group/tcp_streams.c - see tcp_streams.h */
+#include "worker/group/tcp_streams.h"
+
+#include "common/err.h"
+#include "common/number.h"
+
+#include <stdlib.h>
+
+enum {
+    MEASURED = 512 << 10, /* bytes from which on a ring is measured */
+    SAMPLES = 8, /* rings; many take long because a rank is late, and a few little
+                    because this one is, whose data have come meanwhile */
+    GAIN = 5,    /* twice as many streams must save 1/GAIN of the time */
+    AGAIN = 2000 /* rings until the next attempt with more */
+};
+
+int tcp_streams_init(struct tcp_streams *s, struct ddp_err *err)
+{
+    const char *text = getenv("DDP_TCP_STREAMS");
+    int n = 1;
+    if (text && *text && !number_whole(text, 1, TCP_STREAMS, &n))
+        return err_set(err, "DDP_TCP_STREAMS is '%s': give a number from 1 to %d", text,
+                       TCP_STREAMS);
+    *s = (struct tcp_streams){.n = (unsigned)n, .given = text && *text};
+    return 0;
+}
+
+void tcp_streams_measured(struct tcp_streams *s, int team, uint64_t bytes, int64_t ns)
+{
+    if (s->given || bytes < MEASURED || s->turns++ < team)
+        return; /* the others do not use n yet */
+    double cost = (double)ns / (double)bytes;
+    for (int i = 0; i < STREAMS_LOW; i++) {
+        double other = s->low[i];
+        if (other == 0 || cost < other) {
+            s->low[i] = cost;
+            cost = other;
+        }
+    }
+    if (s->turns < team + SAMPLES)
+        return;
+    double took = s->low[STREAMS_LOW - 1];
+    bool pays = s->fewer == 0 || took * GAIN < s->fewer * (GAIN - 1);
+    if (pays && s->n < TCP_STREAMS)
+        *s = (struct tcp_streams){.n = 2 * s->n, .fewer = took};
+    else
+        *s = (struct tcp_streams){.n = pays ? s->n : s->n / 2, .turns = -AGAIN};
+}
+
+void tcp_streams_follow(struct tcp_streams *s, unsigned n)
+{
+    if (!s->given)
+        s->n = n;
+}

@@ -95,24 +95,18 @@ static void start(struct ddp_group *g, struct ddp_request *r)
         alone(&r->coll);
 }
 
-static int run_patiently(struct ddp_group *g, struct coll c, struct patience *p,
-                         struct ddp_err *err)
+static int run(struct ddp_group *g, struct coll c, struct patience *p,
+               struct ddp_err *err)
 {
     struct ddp_request r = {.kind = REQUEST_COLL, .coll = c};
     int rc = check(g, &c, err);
     if (rc == 0)
         start(g, &r);
     if (rc == 0 && !r.ended)
-        rc = group_wait_patiently(g, &r.ended, p, err);
+        rc = group_wait(g, &r.ended, p, err);
     if (rc < 0 || is_alone(g, &c))
         coll_finish(&r.coll);
     return rc;
-}
-
-static int run(struct ddp_group *g, struct coll c, struct ddp_err *err)
-{
-    struct patience p = {0};
-    return run_patiently(g, c, &p, err);
 }
 
 static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
@@ -130,7 +124,7 @@ static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
 int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
 {
     struct patience p = {.timeout_ms = timeout_ms};
-    return run_patiently(g, barrier(), &p, err);
+    return run(g, barrier(), &p, err);
 }
 
 int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void *recv,
@@ -138,7 +132,7 @@ int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void
 {
     struct coll c = coll_of(kind, send, recv, bytes, DDP_U8, DDP_SUM, 0);
     c.internal = true;
-    return run(g, c, err);
+    return run(g, c, NULL, err);
 }
 
 /* ---- the verbs ---- */
@@ -147,7 +141,7 @@ int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void
 #define VERB(name, of, ...)                                                 \
     int ddp_##name(struct ddp_group *g, ##__VA_ARGS__, struct ddp_err *err) \
     {                                                                       \
-        return run(g, of, err);                                             \
+        return run(g, of, NULL, err);                                       \
     }                                                                       \
     struct ddp_request *ddp_i##name(struct ddp_group *g, ##__VA_ARGS__,     \
                                     struct ddp_err *err)                    \

@@ -120,10 +120,9 @@ void group_enter(struct ddp_group *g, struct ddp_request *r);
 int group_progress(struct ddp_group *g, struct ddp_err *err);
 /* The same for a caller that polls: it also checks liveness now and then. */
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err);
-/* Wait until `*ended`, or the group's deadline. */
-int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err);
-int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience *p,
-                         struct ddp_err *err);
+/* Wait until `*ended`, or as `p` says; NULL: the group's deadline. */
+int group_wait(struct ddp_group *g, const bool *ended, struct patience *p,
+               struct ddp_err *err);
 /* For a backend's open(): a call by which the ranks of a foreign library meet, and which
  * has no deadline. It runs in a thread of its own, call(copy of arg); what it has made of
  * the copy is in `arg` afterwards. -1: `what` has not ended by the group's deadline

@@ -448,9 +448,11 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
     }
 }
 
-int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience *p,
-                         struct ddp_err *err)
+int group_wait(struct ddp_group *g, const bool *ended, struct patience *p,
+               struct ddp_err *err)
 {
+    struct patience usual = {0};
+    p = p ? p : &usual;
     atomic_store_explicit(&g->waiter, pthread_self(), memory_order_relaxed);
     int rc = wait_long(g, ended, p, err);
     atomic_store_explicit(&g->waiter, 0, memory_order_relaxed);
@@ -459,12 +461,6 @@ int group_wait_patiently(struct ddp_group *g, const bool *ended, struct patience
         p->reported = false;
     }
     return rc;
-}
-
-int group_wait(struct ddp_group *g, const bool *ended, struct ddp_err *err)
-{
-    struct patience p = {0};
-    return group_wait_patiently(g, ended, &p, err);
 }
 
 /* ---- calls of foreign libraries ---- */

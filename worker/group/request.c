@@ -90,7 +90,7 @@ static int run(struct ddp_group *g, enum request_kind kind, const void *buf, siz
     TRY(check_message(g, buf, bytes, peer, tag, err));
     struct ddp_request r;
     begin(&r, g, kind, buf, bytes, peer, tag, source);
-    return r.ended ? 0 : group_wait(g, &r.ended, err);
+    return r.ended ? 0 : group_wait(g, &r.ended, NULL, err);
 }
 
 /* ---- without waiting ---- */
@@ -194,7 +194,7 @@ int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err)
 
 int ddp_wait(struct ddp_request *r, struct ddp_err *err)
 {
-    int rc = r->ended ? 0 : group_wait(r->group, &r->ended, err);
+    int rc = r->ended ? 0 : group_wait(r->group, &r->ended, NULL, err);
     give_back(r);
     return rc;
 }
@@ -203,7 +203,7 @@ int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done, struct ddp_err *e
 {
     struct ddp_group *g = r->group;
     r->patience.until = now_ms() + ms;
-    int rc = r->ended ? 0 : group_wait_patiently(g, &r->ended, &r->patience, err);
+    int rc = r->ended ? 0 : group_wait(g, &r->ended, &r->patience, err);
     *done = r->ended;
     if (rc < 0 || r->ended)
         give_back(r);

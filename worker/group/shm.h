@@ -34,8 +34,7 @@ enum {
     SHM_CHUNK = 4 << 20, /* bytes of a staged collective per rank and step, at most */
     SHM_STAGES = 4,      /* chunks under way at once */
     SHM_LINE = 64,
-    SHM_WORDS = 64,         /* latest calls per rank, for failure_watch.h */
-    SHM_CPUS = CPU_SETSIZE, /* CPU numbers looked at to find whether ranks share CPUs */
+    SHM_WORDS = 64, /* latest calls per rank, for failure_watch.h */
 };
 
 /* "I am in collective number seq." Written before seq, read after it. */
@@ -64,7 +63,7 @@ struct shm_rank {
     bool unheard;                            /* its kernel has no membarrier() */
     bool shares_cpu;  /* belongs to a group with more ranks here than CPUs */
     uint64_t process; /* tells processes apart */
-    unsigned char cpus[SHM_CPUS / 8];
+    cpu_set_t cpus;
     alignas(SHM_LINE) char eager[2][SHM_EAGER];
     alignas(SHM_LINE) struct shm_call words[SHM_WORDS]; /* by number */
     int32_t culprit; /* why it failed; valid if it failed first. Global rank, or -1 */

@@ -83,21 +83,11 @@ static uint64_t process_id(void)
 static int map_segment(struct shm *s, size_t bytes, size_t arena_bytes,
                        struct ddp_err *err)
 {
-    /* ask for a place that huge pages fit */
-    char *room = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (room == MAP_FAILED)
-        return err_errno(err, "cannot reserve %zu bytes of address space", bytes);
-    char *base = room + (HUGE_PAGE - (uintptr_t)room % HUGE_PAGE) % HUGE_PAGE;
-    if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-             s->fd, 0) == MAP_FAILED) {
-        err_errno(err, "cannot map %zu bytes of shared memory", bytes);
-        munmap(room, bytes + HUGE_PAGE);
-        return -1;
-    }
-    if (base > room)
-        munmap(room, (size_t)(base - room));
-    munmap(base + bytes, (size_t)(room + HUGE_PAGE - base));
+    /* where shared memory has huge pages, the kernel chooses a place that they fit */
+    char *base =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
+    if (base == MAP_FAILED)
+        return err_errno(err, "cannot map %zu bytes of shared memory", bytes);
     s->bytes = bytes;
     segment_parts(s, (size_t)s->n, arena_bytes, base);
     madvise(s->arena, align_up(arena_bytes, HUGE_PAGE), MADV_HUGEPAGE);
@@ -108,13 +98,7 @@ static int map_segment(struct shm *s, size_t bytes, size_t arena_bytes,
 static int move_in(struct shm *s, struct ddp_err *err)
 {
     struct shm_rank *me = &s->rank[s->me];
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    sched_getaffinity(0, sizeof cpus, &cpus);
-    for (size_t c = 0; c < SHM_CPUS; c++) {
-        if (CPU_ISSET(c, &cpus))
-            me->cpus[c / 8] |= (unsigned char)(1 << c % 8);
-    }
+    sched_getaffinity(0, sizeof me->cpus, &me->cpus);
     me->process = process_id();
     me->unheard = !shm_join_barriers();
     me->shares_cpu = shares_cpu;
@@ -130,18 +114,15 @@ static int move_in(struct shm *s, struct ddp_err *err)
  * membarrier(), which is expensive, moves to the waking side. */
 static void choose_waiting(struct shm *s)
 {
-    int ncpus = 0;
-    for (size_t byte = 0; byte < sizeof s->rank->cpus; byte++) {
-        unsigned all = 0;
-        for (int i = 0; i < s->n; i++)
-            all |= s->rank[i].cpus[byte];
-        ncpus += __builtin_popcount(all);
-    }
-    bool crowded = ncpus < s->n, heard = true;
+    cpu_set_t cpus;
+    bool heard = true;
+    CPU_ZERO(&cpus);
     for (int i = 0; i < s->n; i++) {
+        CPU_OR(&cpus, &cpus, &s->rank[i].cpus);
         s->shares_cpu |= s->rank[i].shares_cpu;
         heard &= !s->rank[i].unheard;
     }
+    bool crowded = CPU_COUNT(&cpus) < s->n;
     shares_cpu |= crowded;
     s->shares_cpu |= crowded;
     s->barriers = heard && !s->shares_cpu;

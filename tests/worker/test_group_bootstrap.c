@@ -156,7 +156,9 @@ TEST(a_visit_after_the_deadline_ends)
     ck_assert_msg(fd >= 0, "%s", err.text);
     m.deadline_ms = now_ms();
     ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
-    ck_assert_str_eq(err.text, "not all ranks have joined at tcp://x in time");
+    ck_assert_str_eq(
+        err.text,
+        "not all ranks have joined at tcp://x in time, and rank 0 does not say which");
     close(fd);
 }
 
@@ -191,7 +193,7 @@ TEST(ranks_of_two_sizes_both_end)
 }
 
 /* Rank 1 of 3 has a deadline after `theirs_ms`, and rank 0 one after `mine_ms`; rank 2
- * never comes. */
+ * never comes. One that says nothing has connected before. */
 static void *miss_rank_2(int64_t theirs_ms, int64_t mine_ms, struct ddp_err *err)
 {
     struct card card = {.port = 1}, cards[3];
@@ -200,12 +202,14 @@ static void *miss_rank_2(int64_t theirs_ms, int64_t mine_ms, struct ddp_err *err
     void *said;
     int fd = sock_listen(m.addr, 0, &m.port, err);
     ck_assert_msg(fd >= 0, "%s", err->text);
+    int silent = sock_connect(m.addr, m.port, now_ms() + 1000, false, err);
     one = m;
     m.deadline_ms = now_ms() + mine_ms;
     one.deadline_ms = now_ms() + theirs_ms;
     pthread_create(&thread, NULL, join_as_rank_1_of_3, &one);
     ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &card, cards, err), -1);
     close(fd);
+    close(silent);
     pthread_join(thread, &said);
     ck_assert_ptr_nonnull(said);
     return said;
@@ -214,7 +218,7 @@ static void *miss_rank_2(int64_t theirs_ms, int64_t mine_ms, struct ddp_err *err
 TEST(who_has_not_come_is_named_to_all)
 {
     struct ddp_err err = {""};
-    char *said = miss_rank_2(60000, 500, &err);
+    char *said = miss_rank_2(60000, 3000, &err);
     ck_assert_str_eq(err.text, "1 of 3 ranks have not come to tcp://x in time: 2");
     ck_assert_str_eq(said, err.text);
     free(said);
@@ -223,7 +227,7 @@ TEST(who_has_not_come_is_named_to_all)
 TEST(who_goes_while_others_are_missing_is_named_at_once)
 {
     struct ddp_err err = {""};
-    free(miss_rank_2(500, 60000, &err));
+    free(miss_rank_2(1500, 60000, &err));
     ck_assert_str_eq(err.text, "rank 1 on here has gone or given up at tcp://x");
 }
 

@@ -27,7 +27,7 @@ static const char magic[8] = "ddpmeet3";
 
 enum {
     NAME_BYTES = 200,
-    SAY_MS = 5000,
+    SAY_MS = 1000, /* for a connection to introduce itself; a rank comes again */
     RETRY_MS = 10,
     RETRY_MOST_MS = 500,
     LOOK_MS = 100,
@@ -190,7 +190,10 @@ static int visit_once(const struct bootstrap *m, const struct card *card,
         return err_set(err, "%.*s", (int)bytes - 1, text + 1);
     return now_ms() < m->deadline_ms
                ? 1
-               : err_set(err, "not all ranks have joined at tcp://%s in time", m->place);
+               : err_set(err,
+                         "not all ranks have joined at tcp://%s in time, and rank 0 "
+                         "does not say which",
+                         m->place);
 }
 
 static int visit(const struct bootstrap *m, const struct card *card, struct card *cards,

@@ -167,6 +167,8 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
     }
     if (!checked)
         f->began_ns = now_ns();
+    if (!checked && data == 0 && f->in.head == sizeof f->came)
+        return flow_in(tcp, o, err); /* the data are mostly there, too */
     if (f->in.piece < f->nreduce)
         data = reduce_in(o, data);
     f->in.at += data;

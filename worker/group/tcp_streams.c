@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 enum {
-    MEASURED = 512 << 10, /* bytes from which on a ring is measured */
-    SAMPLES = 8, /* rings; many take long because a rank is late, and a few little
-                    because this one is, whose data have come meanwhile */
-    GAIN = 5,    /* twice as many streams must save 1/GAIN of the time */
-    AGAIN = 2000 /* rings until the next attempt with more */
+    MEASURED = 1 << 20, /* bytes from which on a ring is measured */
+    SAMPLES = 8,        /* rings; many take long because a rank is late, and a few little
+                           because this one is, whose data have come meanwhile */
+    GAIN = 5,           /* twice as many streams must save 1/GAIN of the time */
+    AGAIN = 2000        /* rings until the next attempt with more */
 };
 
 int tcp_streams_init(struct tcp_streams *s, struct ddp_err *err)

@@ -12,6 +12,7 @@
 #include "bench/engines.h"
 #include "common/mem.h"
 #include "tests/worker/nn/train_step.h"
+#include "worker/kernels/pool.h"
 #include "worker/kernels/rng.h"
 #include "worker/kernels/scratch.h"
 #include "worker/nn/model.h"
@@ -104,7 +105,7 @@ int main(int argc, char **argv)
         threads = argc > 5 ? atoi(argv[5]) : 1;
     bool gpt2 = strncmp(argv[1], "gpt2", 4) == 0;
     bool text = gpt2 || strncmp(argv[1], "llama", 5) == 0;
-    kernels_set_threads(threads);
+    pool_set(threads);
     r.k = bench_engine(argc > 4 ? argv[4] : NULL, &err);
     if (r.k)
         r.m = model_create(argv[1],

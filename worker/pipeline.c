@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/kernels/pool.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -124,10 +125,10 @@ static void run_stage(struct stage *s)
 static void *stage_thread(void *arg)
 {
     struct pipeline *p = arg;
-    kernels_set_threads(p->threads);
+    pool_set(p->threads);
     for (wait_for(&p->begun); !p->ending; wait_for(&p->begun))
         run_stage(&p->stages[1]);
-    kernels_set_threads(1);
+    pool_set(1);
     return NULL;
 }
 
@@ -203,7 +204,7 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
         goto fail;
     for (int s = 0; s < PIPELINE_STAGES; s++)
         p->stages[s] = (struct stage){.p = p, .from = first[s], .to = first[s + 1]};
-    kernels_set_threads(p->threads); /* the first stage's, and what views are made for */
+    pool_set(p->threads); /* the first stage's, and what views are made for */
     for (int m = 0, most = (max_batch + p->micro - 1) / p->micro; m < p->micro; m++)
         if (!(p->parts[m].view = model_create_view(model, most, err)))
             goto fail;

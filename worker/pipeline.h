@@ -1,12 +1,8 @@
-/* worker/pipeline.h - pipeline parallelism within a rank
+/* worker/pipeline.h - pipeline parallelism within a rank, by pipeline_schedule.h
  *
- * The layers are split into two stages of about equal work, a batch into micro-batches;
- * while the second stage works on one, the first works on the next. Each stage is a
- * thread with its share of the rank's CPUs; the caller is the first stage.
- *
+ * Each stage is a thread with its share of the rank's CPUs; the caller is the first.
  * Each micro-batch has activations of its own (a view of the model). Gradients are
  * added in the order of micro-batches, so the result does not depend on thread timing.
- * The order of work is pipeline_schedule.h's.
  */
 #ifndef WORKER_PIPELINE_H
 #define WORKER_PIPELINE_H

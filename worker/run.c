@@ -8,6 +8,7 @@
 #include "common/output_path.h"
 #include "common/scoped.h"
 #include "worker/data/memory.h"
+#include "worker/kernels/pool.h"
 #include "worker/signals.h"
 
 #include <math.h>
@@ -112,7 +113,7 @@ static int check_memory(const struct run *run, struct ddp_err *err)
 static int prepare(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    kernels_set_threads(c->how.threads);
+    pool_set(c->how.threads);
     run->kernels = kernels_get_at(c->kernels, c->how.precision, err);
     if (!run->kernels)
         return -1;

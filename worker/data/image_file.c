@@ -90,7 +90,7 @@ static void on_message(j_common_ptr jpeg, int level)
         on_error(jpeg);
 }
 
-static int read_rows(struct jpeg_decompress_struct *jpeg, const char *path, uint8_t **row,
+static int read_rows(struct jpeg_decompress_struct *jpeg, const char *path,
                      struct io_shape *shape, uint8_t *to, struct ddp_err *err)
 {
     bool sizing = shape->W == 0;
@@ -100,7 +100,8 @@ static int read_rows(struct jpeg_decompress_struct *jpeg, const char *path, uint
         return 0;
     size_t W = jpeg->image_width, plane = W * jpeg->image_height;
     jpeg_start_decompress(jpeg);
-    *row = xcalloc(W, 3);
+    JSAMPARRAY row = jpeg->mem->alloc_sarray((j_common_ptr)jpeg, JPOOL_IMAGE,
+                                             3 * jpeg->image_width, 1);
     for (size_t y = 0; y < jpeg->image_height; y++) {
         jpeg_read_scanlines(jpeg, row, 1);
         part_colours(*row, 3, W, plane, to + y * W);
@@ -114,7 +115,6 @@ static int read_jpeg(const char *path, const struct file_map *map, struct io_sha
 {
     struct jpeg_decompress_struct jpeg;
     struct jpeg_failure failure;
-    uint8_t *row = NULL, **volatile kept = &row; /* in memory, whatever jumps */
     volatile int rc = -1;
     jpeg.err = jpeg_std_error(&failure.as);
     failure.as.error_exit = on_error;
@@ -123,12 +123,11 @@ static int read_jpeg(const char *path, const struct file_map *map, struct io_sha
     if (setjmp(failure.back) == 0) {
         jpeg_mem_src(&jpeg, map->at, map->bytes);
         jpeg_read_header(&jpeg, TRUE);
-        rc = read_rows(&jpeg, path, kept, shape, to, err);
+        rc = read_rows(&jpeg, path, shape, to, err);
     } else {
         rc = err_set(err, "'%s' is damaged: %s", path, failure.text);
     }
     jpeg_destroy_decompress(&jpeg);
-    free(*kept);
     return rc;
 }
 #else

@@ -2,8 +2,6 @@
 #include "worker/kernels/kernels.h"
 
 #include "common/err.h"
-#include "worker/kernels/engines.h"
-#include "worker/kernels/pool.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +36,7 @@ static bool has_avx2(void)
 
 #endif
 
-const struct engine engines[] = {
+const struct kernels_here all_kernels[] = {
 #ifdef __x86_64__
     {&avx512_kernels, has_avx512},
     {&avx2_kernels, has_avx2},
@@ -58,7 +56,7 @@ const struct kernels *kernels_get_at(const char *name, enum precision precision,
     char names[128] = "";
     if (precision != PRECISION_BF16)
         precision = PRECISION_FP32;
-    for (const struct engine *e = engines; e->kernels; e++) {
+    for (const struct kernels_here *e = all_kernels; e->kernels; e++) {
         if (e->kernels->precision != precision || !e->runs_here())
             continue;
         if (name == NULL || strcmp(name, e->kernels->name) == 0)
@@ -76,9 +74,4 @@ const struct kernels *kernels_get_at(const char *name, enum precision precision,
 const struct kernels *kernels_get(const char *name, struct ddp_err *err)
 {
     return kernels_get_at(name, PRECISION_FP32, err);
-}
-
-void kernels_set_threads(int n)
-{
-    pool_set(n);
 }

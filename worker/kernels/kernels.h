@@ -276,9 +276,12 @@ const struct kernels *kernels_get(const char *name, struct ddp_err *err);
 /* The same for a given precision; fp32 for precisions of GPUs. */
 const struct kernels *kernels_get_at(const char *name, enum precision precision,
                                      struct ddp_err *err);
-/* Sets how many threads the engines use when called by this thread; 1 by default, the
- * trainer passes the rank's CPUs. A plan has scratch memory for the number at its
- * creation and must not be used with more. */
-void kernels_set_threads(int n);
+
+/* The engines of this build: fp32 first, then bf16, each fastest first; kernels == NULL
+ * ends. */
+extern const struct kernels_here {
+    const struct kernels *kernels;
+    bool (*runs_here)(void); /* does this CPU have the instructions? */
+} all_kernels[];
 
 #endif

@@ -8,7 +8,8 @@
 #define WORKER_KERNELS_POOL_H
 
 /* Sets the calling thread's number of threads, including itself, by starting or ending
- * helpers; n >= 1. A thread that exits ends its helpers. */
+ * helpers; n >= 1, and 1 at first. A thread that exits ends its helpers. A layer's plan
+ * has scratch memory for the number at its creation and must not be used with more. */
 void pool_set(int n);
 int pool_threads(void);
 

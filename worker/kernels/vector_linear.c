@@ -9,8 +9,7 @@
  *             x is transposed in chunks of CHUNK columns that stay in the cache.
  *   dw = g^T x, dx = g w: vector_gemm.c, with vectors along C.
  *
- * Ranks that share memory exchange the factors of dw, g and the panels of x, and each
- * computes some rows of the sum: kernels.h.
+ * The factors of dw (kernels.h) are g and the panels of x.
  *
  * With bf16 a word holds two numbers that are adjacent in the sum: columns in forward,
  * samples in dw, features in dx. Operands are rounded and paired when they are packed,

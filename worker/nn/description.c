@@ -1,4 +1,5 @@
-/* worker/nn/description.c - see description.h
+/* worker/nn/description.c - reads a model that is a text, with a line for each layer
+ * (doc/models.md)
  *
  * "NAME = VALUE" is a setting of the model, "$NAME = VALUE" a size, which later lines
  * use; "repeat N" and "end" enclose lines that are read N times; every other line is a
@@ -6,7 +7,7 @@
  * together is checked where the model is built, with the shapes of the data known
  * (build.c).
  */
-#include "worker/nn/description.h"
+#include "worker/nn/model.h"
 
 #include "common/err.h"
 #include "common/mem.h"

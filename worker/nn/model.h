@@ -72,24 +72,9 @@ enum layer_kind {
     LAYER_KINDS
 };
 
-/* One layer with its ReLU, pooling and dropout.
- *
- * CONV comes before linear layers and has a bias and a ReLU, unless it is `bare`: then
- * it has neither, and a NORM follows. NORM: batch normalisation. MEAN: of each
- * channel's image, between images and linear layers. The input is the previous layer's
- * output, or that of the layer `from` positions back; a NORM adds the output of the
- * layer `shortcut` positions back.
- *
- * For tokens: EMBED, which is first, has `outputs` features for each token, and adds
- * those of its position if `positions` names their parameter. LAYER_NORM, RMS_NORM.
- * DENSE, linear: its weight is [inputs, outputs], as in GPT-2, or `outputs_first`, and
- * then other weights with the same input can be joined to it, whose outputs follow. GELU
- * and SILU; `gated`: of the first half of its input, times the second half. ATTENTION,
- * causal, with `size` heads, whose input has queries, and keys and values of `kv_heads`;
- * ROTARY turns queries and keys by their positions, as Su et al.,
- * "RoFormer", 2021, in halves of a head, with frequencies that may be scaled (ops_seq.c).
- * LOGITS, the last, has the weight of the logits;
- * without it they are products with the embedding's (tied weights). */
+/* One layer with its ReLU, pooling and dropout; doc/models.md says what each kind does.
+ * DENSE is `dense`, and with `outputs_first` `linear` of tokens; other weights with the
+ * same input can then be joined to it. */
 enum { LAYER_JOINED = 3 };
 
 struct layer_spec {
@@ -99,11 +84,12 @@ struct layer_spec {
     int outputs;     /* channels or features; 0: from the data's shape */
     int size;        /* of a convolution's square kernel; heads */
     int stride, pad; /* stride 0 means 1 */
-    bool bare, relu, pool;
+    bool bare;       /* no bias; a convolution has no ReLU either, and a norm follows */
+    bool relu, pool;
     float dropout;      /* probability; 0: none. Of images after a ReLU, before linear
                            layers; of tokens before the sum with the shortcut, of
                            attention's weights */
-    int from, shortcut; /* 0: the previous layer; none */
+    int from, shortcut; /* so many layers back; 0: the previous one; none */
 
     char *positions; /* owned; NULL: none */
     bool outputs_first, join, gated;
@@ -129,6 +115,10 @@ struct model_type {
  * '/' or ends in ".model"; then its sizes ("gpt2:layers=4,width=128"). The caller frees.
  * NULL with `err`, which lists all names if this one is unknown. */
 struct model_type *model_type_find(const char *text, struct ddp_err *err);
+/* The model that `text` describes, with `sizes` in place of its own: "layers=4,width=64".
+ * NULL with an error that begins with `where`, "net.model", and the line. */
+struct model_type *description_read(const char *name, const char *where, const char *text,
+                                    const char *sizes, struct ddp_err *err);
 void model_type_free(struct model_type *type); /* NULL is allowed */
 
 /* Creates the model `name`, for batches of up to max_batch. NULL with `err` if there

@@ -4,7 +4,7 @@
 #include "common/mem.h"
 #include "common/scoped.h"
 #include "common/text_file.h"
-#include "worker/nn/description.h"
+#include "worker/nn/model.h"
 
 #include <stdio.h>
 #include <string.h>

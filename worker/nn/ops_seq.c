@@ -320,7 +320,7 @@ const struct op op_attention = {.product = true,
                                 .forward = attention,
                                 .back = attention_back};
 
-/* ---- rotary positions ---- */
+/* ---- rotary positions: Su et al., "RoFormer", 2021, in halves of a head ---- */
 
 /* The angle between neighbouring positions. As in Llama 3.1 those that turn less than
  * `low` times in `original` positions turn 1 / factor as far, those that turn `high`

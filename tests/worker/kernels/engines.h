@@ -6,14 +6,14 @@
 #ifndef TESTS_WORKER_KERNELS_ENGINES_H
 #define TESTS_WORKER_KERNELS_ENGINES_H
 
-#include "worker/kernels/engines.h"
+#include "worker/kernels/kernels.h"
 
 #define MAX_ENGINES 8
 
 /* Of all that run here, those of fp32 first; NULL behind the last. */
 static inline const struct kernels *engine_at(int i)
 {
-    for (const struct engine *e = engines; e->kernels; e++)
+    for (const struct kernels_here *e = all_kernels; e->kernels; e++)
         if (e->runs_here() && i-- == 0)
             return e->kernels;
     return NULL;
@@ -23,7 +23,7 @@ static inline const struct kernels *engine_at(int i)
 static inline int nengines(void)
 {
     int n = 0;
-    for (const struct engine *e = engines; e->kernels; e++)
+    for (const struct kernels_here *e = all_kernels; e->kernels; e++)
         n += e->runs_here() && e->kernels->precision == PRECISION_FP32;
     return n;
 }

@@ -6,6 +6,7 @@
 #include "tests/worker/kernels/engines.h"
 #include "tests/worker/kernels/factors.h"
 #include "tests/worker/kernels/plain.h"
+#include "worker/kernels/pool.h"
 #include "worker/kernels/rng.h"
 #include "worker/kernels/scratch.h"
 
@@ -55,7 +56,7 @@ LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)
     const struct kernels *k[2] = {&kernels_plain, engine(_i, (int)ARRAY_LEN(linears))};
     if (k[1] == NULL)
         return;
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     struct linear_plan *p[2] = {k[0]->linear_plan(s, &memory),
                                 k[1]->linear_plan(s, &memory)};
     for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
@@ -93,7 +94,7 @@ LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)
         free(dy);
     }
     scratches_free(&memory);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 /* A chain of two convolutions, since images between them lie as each engine likes. */
@@ -171,7 +172,7 @@ LOOP_TEST(convolutions_agree, ARRAY_LEN(convs) * MAX_ENGINES)
     int taps2 = convs[i].K1 * convs[i].R2 * convs[i].R2;
     size_t nx = (size_t)(B * convs[i].C * convs[i].H * convs[i].W);
     size_t nw1 = (size_t)(taps1 * convs[i].K1), nw2 = (size_t)(taps2 * convs[i].K2);
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     struct chain c[2] = {a_chain(&kernels_plain, i, nw1, nw2), a_chain(k, i, nw1, nw2)};
     ck_assert_uint_eq(c[0].out, c[1].out);
     size_t ny = c[0].out * (size_t)B;
@@ -206,7 +207,7 @@ LOOP_TEST(convolutions_agree, ARRAY_LEN(convs) * MAX_ENGINES)
     free(w2);
     free(bias);
     free(dy);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 static const int64_t lengths[] = {1, 15, 63, 64, 65, 1000, 4095, 4097, 70001};
@@ -217,7 +218,7 @@ LOOP_TEST(dropout_draws_the_same_mask_everywhere, ARRAY_LEN(lengths) * MAX_ENGIN
     const struct kernels *k = engine(_i, (int)ARRAY_LEN(lengths));
     if (k == NULL)
         return;
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     float *a = xcalloc((size_t)n, sizeof(float)), *b = xcalloc((size_t)n, sizeof(float));
     for (int64_t i = 0; i < n; i++)
         a[i] = b[i] = 3;
@@ -236,7 +237,7 @@ LOOP_TEST(dropout_draws_the_same_mask_everywhere, ARRAY_LEN(lengths) * MAX_ENGIN
     ck_assert(n < 64 || memcmp(a, b, (size_t)n * sizeof(float)) != 0);
     free(a);
     free(b);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 LOOP_TEST(arrays_are_added_scaled_and_looked_at_alike, ARRAY_LEN(lengths) * MAX_ENGINES)
@@ -245,7 +246,7 @@ LOOP_TEST(arrays_are_added_scaled_and_looked_at_alike, ARRAY_LEN(lengths) * MAX_
     const struct kernels *k = engine(_i, (int)ARRAY_LEN(lengths));
     if (k == NULL)
         return;
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     float *from = numbers(n, 1), *to = numbers(n, 2), *want = numbers(n, 2);
     double squares = 0;
     for (size_t i = 0; i < n; i++) {
@@ -262,7 +263,7 @@ LOOP_TEST(arrays_are_added_scaled_and_looked_at_alike, ARRAY_LEN(lengths) * MAX_
     free(from);
     free(to);
     free(want);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 LOOP_TEST(losses_are_what_one_computes_by_hand, MAX_ENGINES)
@@ -416,7 +417,7 @@ LOOP_TEST(optimisers_agree_on_long_blocks, MAX_ENGINES)
     const struct kernels *k = engine(_i, 1);
     if (k == NULL)
         return;
-    kernels_set_threads(3);
+    pool_set(3);
     enum { N = 50003 };
     for (int which = 0; which < 3; which++) {
         float *w[2], *a[2], *b[2];
@@ -452,7 +453,7 @@ LOOP_TEST(optimisers_agree_on_long_blocks, MAX_ENGINES)
             free(b[e]);
         }
     }
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 TEST(engines_go_by_name)

@@ -10,6 +10,7 @@
 #include "tests/worker/kernels/engines.h"
 #include "tests/worker/kernels/factors.h"
 #include "tests/worker/kernels/plain.h"
+#include "worker/kernels/pool.h"
 #include "worker/kernels/rng.h"
 #include "worker/kernels/scratch.h"
 
@@ -181,7 +182,7 @@ LOOP_TEST(strides_padding_and_sums_agree, ARRAY_LEN(convs) * MAX_ENGINES)
     float *x = numbers(nx, 1), *w1 = numbers(nw1, 2), *w2 = numbers(nw2, 3);
     float *dy = numbers(ny, 4), *before = numbers(n1, 5);
     float *probes[] = {numbers(ny, 6), numbers(n1, 7)};
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     struct side s[2] = {a_side(&kernels_plain, i, nw1, nw2), a_side(k, i, nw1, nw2)};
     for (int e = 0; e < 2; e++) {
         struct side *t = &s[e];
@@ -207,7 +208,7 @@ LOOP_TEST(strides_padding_and_sums_agree, ARRAY_LEN(convs) * MAX_ENGINES)
     float *all[] = {x, w1, w2, dy, before, probes[0], probes[1]};
     for (size_t j = 0; j < ARRAY_LEN(all); j++)
         free(all[j]);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 /* ---- convolution, ReLU and pooling to images, as in a small network ---- */
@@ -332,7 +333,7 @@ LOOP_TEST(norms_agree, ARRAY_LEN(norms) * MAX_ENGINES)
     size_t nc = (size_t)norms[i].C, square = nc * nc;
     size_t n = (size_t)(norms[i].B * norms[i].C * norms[i].H * norms[i].W);
     float *x = numbers(n, 1), *add = numbers(n, 2), *g = numbers(n, 3);
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     struct norm_side want = a_norm_side(&kernels_plain, i, x, add, g);
     struct norm_side got = a_norm_side(k, i, x, add, g);
     double part = tolerance(k);
@@ -349,7 +350,7 @@ LOOP_TEST(norms_agree, ARRAY_LEN(norms) * MAX_ENGINES)
     free(x);
     free(add);
     free(g);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 /* Their sums over images and pixels say what lies where, see out_of_layout(). */
@@ -363,7 +364,7 @@ LOOP_TEST(means_agree, ARRAY_LEN(norms) * MAX_ENGINES)
         return;
     float *x = numbers(n, 1), *dy = numbers((size_t)B * C, 2);
     float *probe = numbers(n, 3), *y[2], *dx[2];
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     for (int e = 0; e < 2; e++) {
         size_t floats = k[e]->map_floats(s) * (size_t)B;
         float *images = xcalloc(floats + 16, sizeof *images);
@@ -380,7 +381,7 @@ LOOP_TEST(means_agree, ARRAY_LEN(norms) * MAX_ENGINES)
     float *all[] = {x, dy, probe, y[0], y[1], dx[0], dx[1]};
     for (size_t j = 0; j < ARRAY_LEN(all); j++)
         free(all[j]);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 LOOP_TEST(images_with_a_bad_number_are_found, MAX_ENGINES)
@@ -454,7 +455,7 @@ LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
                                   engine_at(_i / (int)ARRAY_LEN(linears))};
     if (k[1] == NULL || k[1]->precision != PRECISION_BF16)
         return;
-    kernels_set_threads(_i % 2 ? 3 : 1);
+    pool_set(_i % 2 ? 3 : 1);
     struct linear_plan *p[2] = {k[0]->linear_plan(s, &memory),
                                 k[1]->linear_plan(s, &memory)};
     for (int n = s.B; n > 0; n = n > 1 ? n / 2 : 0) {
@@ -483,7 +484,7 @@ LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
         free(dy);
     }
     scratches_free(&memory);
-    kernels_set_threads(1);
+    pool_set(1);
 }
 
 /* Rounded to nearest, ties to even; what is no number stays none, and is not lost. */

@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "tests/worker/kernels/engines.h"
 #include "tests/worker/nn/train_step.h"
+#include "worker/kernels/pool.h"
 #include "worker/kernels/rng.h"
 #include "worker/nn/model.h"
 
@@ -240,7 +241,7 @@ LOOP_TEST(gradients_are_finite_differences, CASES * 4)
     if (engine >= nengines() || (engine > 0 && large)) /* which takes long */
         return;
     const struct kernels *k = engine_at(engine);
-    kernels_set_threads(1 + engine % 2);
+    pool_set(1 + engine % 2);
     struct model *m = a_model(which, k, cases[which].n + 2);
     struct batch b = a_batch(which);
     float loss = train_step(
@@ -270,7 +271,7 @@ LOOP_TEST(gradients_are_finite_differences, CASES * 4)
                           "%s %s[%zu]: %g, want %g", k->name, params[p].name,
                           i - params[p].offset, got, want);
         }
-    kernels_set_threads(1);
+    pool_set(1);
     free(w);
     free((void *)(uintptr_t)b.tokens);
     model_destroy(m);
@@ -338,7 +339,7 @@ LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
     struct batch b = a_batch(which);
     float *first = NULL;
     for (int threads = 1; threads <= 3; threads++) {
-        kernels_set_threads(threads);
+        pool_set(threads);
         struct model *m = a_model(which, k, cases[which].n);
         train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
         size_t bytes = model_param_count(m) * sizeof(float);
@@ -348,7 +349,7 @@ LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
             first = xmemdup(model_grads(m), bytes);
         model_destroy(m);
     }
-    kernels_set_threads(1);
+    pool_set(1);
     free(first);
     free((void *)(uintptr_t)b.tokens);
 }

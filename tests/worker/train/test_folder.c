@@ -3,6 +3,7 @@
 #include "common/mem.h"
 #include "worker/data/dataset.h"
 #include "worker/kernels/kernels.h"
+#include "worker/kernels/pool.h"
 
 #include <stdio.h>
 /* after stdio.h */
@@ -122,9 +123,9 @@ LOOP_TEST(classes_are_in_the_order_of_their_names, 2)
     struct ddp_err err;
     fill_folder(_i ? "val" : "test");
     mkdir("train/.cache", 0700);
-    kernels_set_threads(_i ? 4 : 1);
+    pool_set(_i ? 4 : 1);
     ck_ok(dataset_load(".", NULL, 1, &d, &err), err);
-    kernels_set_threads(1);
+    pool_set(1);
     ck_assert(d.shape.C == 3 && d.shape.H == H && d.shape.W == W && d.shape.outputs == 3);
     ck_assert_uint_eq(d.train.n, 6);
     ck_assert_uint_eq(d.test.n, 6);

@@ -179,19 +179,6 @@ ALWAYS void kernel_gradient_line(int m, const vec *u, int step, vec *g, int g_st
 
 /* ---- squares ---- */
 
-/* Where the pixels of images are; of their blocks' first channels, in words. */
-struct view {
-    const float *at;
-    size_t row, block, image; /* from one to the next */
-    int blocks, H, W;
-};
-
-static inline struct view view_of(struct maps m, const float *at)
-{
-    size_t row = (size_t)(m.W * m.step), block = (size_t)m.H * row;
-    return (struct view){at, row, block, (size_t)m.blocks * block, m.blocks, m.H, m.W};
-}
-
 struct squares { /* some of the squares of a group of images */
     int m;
     int down, across; /* of an image */
@@ -234,13 +221,14 @@ static size_t point_of(const struct squares *s, int blocks)
 
 /* side x side pixels from (h, w) on, half a block of channels; zeros outside the image.
  */
-ALWAYS void load_square(int side, const struct view *x, const float *from, int half,
+ALWAYS void load_square(int side, const struct maps *x, const float *from, int half,
                         int h, int w, vec *d)
 {
     bool inside = h >= 0 && w >= 0 && h + side <= x->H && w + side <= x->W;
+    size_t row = (size_t)(x->W * WORDS);
     if (inside) {
-        from += (size_t)h * x->row + (size_t)(w * WORDS);
-        UNROLL for (int i = 0; i < side; i++, from += x->row)
+        from += (size_t)h * row + (size_t)(w * WORDS);
+        UNROLL for (int i = 0; i < side; i++, from += row)
             UNROLL for (int j = 0; j < side; j++) d[i * side + j] =
                 load_half(from + j * WORDS, half);
         return;
@@ -249,7 +237,7 @@ ALWAYS void load_square(int side, const struct view *x, const float *from, int h
         for (int j = w; j < w + side; j++)
             *d++ = i < 0 || j < 0 || i >= x->H || j >= x->W
                        ? (vec){0}
-                       : load_half(from + (size_t)i * x->row + (size_t)(j * WORDS), half);
+                       : load_half(from + (size_t)i * row + (size_t)(j * WORDS), half);
 }
 
 ALWAYS void transform_line(int m, bool gradient, const vec *d, vec *v, int step)
@@ -262,7 +250,7 @@ ALWAYS void transform_line(int m, bool gradient, const vec *d, vec *v, int step)
 
 /* Of a block of channels of the square at (h, w): v = B' x B, or, with `gradient`, A x A'
  * of m x m gradients of outputs. */
-ALWAYS void transform_square(int m, bool gradient, const struct view *x,
+ALWAYS void transform_square(int m, bool gradient, const struct maps *x,
                              const float *from, int h, int w, float *v, size_t point)
 {
     int side = m + 2, given = gradient ? m : side;
@@ -291,16 +279,16 @@ ALWAYS void output_square(int m, const float *M, size_t point, vec *y)
 
 /* v[points][blocks][count][BLOCK] of x, whose first row and column are -pad, or, with
  * `gradient`, A dy A' of the outputs x = dy. */
-static void transform(const struct view *x, int pad, bool gradient,
+static void transform(const struct maps *x, const float *images, int pad, bool gradient,
                       const struct squares *s, float *v)
 {
-    size_t point = point_of(s, x->blocks);
+    size_t point = point_of(s, x->blocks), block = (size_t)(x->H * x->W * WORDS);
     for (int i = 0; i < s->count; i++) {
         struct square at = square_at(s, i);
-        const float *from = x->at + (size_t)at.image * x->image;
+        const float *from = images + (size_t)at.image * maps_words(*x);
         float *to = v + i * BLOCK;
         int h = at.h - pad, w = at.w - pad;
-        for (int b = 0; b < x->blocks; b++, from += x->block, to += s->count * BLOCK)
+        for (int b = 0; b < x->blocks; b++, from += block, to += s->count * BLOCK)
             if (gradient)
                 WITH_M(s->m, transform_square, true, x, from, h, w, to, point);
             else
@@ -358,7 +346,6 @@ static void multiply_back(const struct squares *s, int from, int to, const float
 struct outputs { /* of one block of channels */
     const float *bias;
     struct maps out; /* the images */
-    size_t image;    /* words of an image */
     struct pixels to;
 };
 
@@ -367,7 +354,7 @@ ALWAYS void store_square(int m, const struct outputs *o, struct square at, const
 {
     vec lo[OUTPUTS_MAX], hi[OUTPUTS_MAX];
     vec bias_lo = load(o->bias), bias_hi = load(o->bias + VL);
-    size_t image = (size_t)at.image * o->image;
+    size_t image = (size_t)at.image * maps_words(o->out);
     output_square(m, M, point, lo);
     output_square(m, M + VL, point, hi);
     for (int i = 0; i < m * m; i++) {
@@ -390,14 +377,13 @@ static void store_squares(const struct outputs *o, const struct squares *s,
 static void winograd_forward(const struct conv_plan *p, struct own *own, int n,
                              const float *x, float *y)
 {
-    struct view in = view_of(p->in, x);
-    struct outputs o = {.out = p->full, .image = maps_words(p->full)};
+    struct outputs o = {.out = p->full};
     size_t pixels = (size_t)(o.out.H * o.out.W);
     struct squares s = squares_of(p, o.out.H, o.out.W);
     o.to.finish = p->s.bare ? 0 : FINISH_RELU;
     while (next_squares(&s, n)) {
-        transform(&in, p->s.pad, false, &s, own->v);
-        multiply(&s, in.blocks, o.out.blocks, (const float *)p->w, own->v, own->M);
+        transform(&p->in, x, p->s.pad, false, &s, own->v);
+        multiply(&s, p->in.blocks, o.out.blocks, (const float *)p->w, own->v, own->M);
         for (int kb = 0; kb < o.out.blocks; kb++) {
             o.bias = p->bias + kb * BLOCK;
             o.to.y = y + (size_t)kb * pixels * WORDS;
@@ -410,12 +396,12 @@ static void winograd_forward(const struct conv_plan *p, struct own *own, int n,
 static void winograd_taps(const struct conv_plan *p, struct own *own, int n,
                           const float *x, const float *dy)
 {
-    struct view in = view_of(p->in, x), out = view_of(p->full, dy);
-    struct squares s = squares_of(p, out.H, out.W);
+    struct squares s = squares_of(p, p->full.H, p->full.W);
     while (next_squares(&s, n)) {
-        transform(&in, p->s.pad, false, &s, own->v);
-        transform(&out, 0, true, &s, own->M);
-        multiply_back(&s, in.blocks, out.blocks, own->v, own->M, !own->begun, own->dw);
+        transform(&p->in, x, p->s.pad, false, &s, own->v);
+        transform(&p->full, dy, 0, true, &s, own->M);
+        multiply_back(&s, p->in.blocks, p->full.blocks, own->v, own->M, !own->begun,
+                      own->dw);
         own->begun = true;
     }
 }
@@ -424,14 +410,14 @@ static void winograd_back(const struct conv_plan *p, struct own *own, int n,
                           const float *x, const float *dy, float *dx)
 {
     static const float zero[BLOCK];
-    struct view out = view_of(p->full, dy);
-    struct outputs o = {.bias = zero, .out = p->in, .image = maps_words(p->in)};
+    struct outputs o = {.bias = zero, .out = p->in};
     size_t pixels = (size_t)(p->in.H * p->in.W) * WORDS;
     struct squares s = squares_of(p, p->in.H, p->in.W);
     o.to.finish = back_finish(p);
     while (next_squares(&s, n)) {
-        transform(&out, 2 - p->s.pad, false, &s, own->v);
-        multiply(&s, out.blocks, p->in.blocks, (const float *)p->turned, own->v, own->M);
+        transform(&p->full, dy, 2 - p->s.pad, false, &s, own->v);
+        multiply(&s, p->full.blocks, p->in.blocks, (const float *)p->turned, own->v,
+                 own->M);
         for (int cb = 0; cb < p->in.blocks; cb++) {
             o.to.y = dx + (size_t)cb * pixels;
             o.to.mask = x + (size_t)cb * pixels;

@@ -10,6 +10,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/mem.h"
 #include "common/scoped.h"
 #include "common/sock.h"
@@ -46,15 +47,14 @@ struct intro {
 /* Names the ranks whose cards are missing at the deadline. */
 static int late(const struct bootstrap *m, const int *fds, struct ddp_err *err)
 {
-    enum { LISTED = 8 };
-    OWNED char *text = NULL;
-    int missing = 0;
+    SCOPED(idset_finish) struct idset missing = {0};
     for (int r = 1; r < m->size; r++) {
-        if (fds[r] < 0 && missing++ < LISTED)
-            xappendf(&text, "%s%d", text ? ", " : "", r);
+        if (fds[r] < 0)
+            idset_add(&missing, r, r);
     }
-    return err_set(err, "%d of %d ranks have not come to tcp://%s in time: %s%s", missing,
-                   m->size, m->place, text, missing > LISTED ? ", ..." : "");
+    OWNED char *text = idset_text(&missing);
+    return err_set(err, "%ld of %d ranks have not come to tcp://%s in time: %s",
+                   idset_count(&missing), m->size, m->place, text);
 }
 
 struct host {
@@ -206,7 +206,7 @@ static int visit(const struct bootstrap *m, const struct card *card, struct card
                            "what listens at tcp://%s is not rank 0 of this group: it "
                            "closes each connection",
                            m->place);
-        usleep((useconds_t)pause_ms * 1000);
+        sleep_ms(pause_ms);
         pause_ms = pause_ms < RETRY_MOST_MS ? 2 * pause_ms : pause_ms;
     }
     return rc;

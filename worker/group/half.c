@@ -98,20 +98,9 @@ static bool has_instructions(void)
     return __builtin_cpu_supports("avx2");
 }
 #else
-static size_t widen_by_8(float *out, const uint16_t *in, size_t n)
-{
-    return 0;
-}
-
-static size_t narrow_by_8(uint16_t *out, const float *in, size_t n)
-{
-    return 0;
-}
-
-static bool has_instructions(void)
-{
-    return false;
-}
+#define has_instructions()      false
+#define widen_by_8(out, in, n)  0
+#define narrow_by_8(out, in, n) 0
 #endif
 
 void half_widen(float *out, const uint16_t *in, size_t n)

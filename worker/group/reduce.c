@@ -184,16 +184,6 @@ static void fold(void *const *out, int nout, const void *const *in, int nin, siz
     }
 }
 
-void reduce_two(void *out, const void *a, const void *b, size_t count, enum ddp_type type,
-                enum ddp_op op)
-{
-    const struct element *t = &types[type];
-    if (t->widen)
-        fold(&out, 1, (const void *[]){a, b}, 2, count, t, op, 0);
-    else
-        t->two[op](out, a, b, count);
-}
-
 void reduce_finish(void *data, size_t count, enum ddp_type type, enum ddp_op op,
                    int ranks)
 {
@@ -234,4 +224,10 @@ void reduce_many(void *const *out, int nout, const void *const *in, int nin, siz
         t->two[op](out[0], in[0], in[1], count);
     else
         fold(out, nout, in, nin, count, t, op, ranks);
+}
+
+void reduce_two(void *out, const void *a, const void *b, size_t count, enum ddp_type type,
+                enum ddp_op op)
+{
+    reduce_many(&out, 1, (const void *[]){a, b}, 2, count, type, op, 0);
 }

@@ -79,10 +79,10 @@ INTEGER(int8_t, unsigned, int, i8)
 /* x = y = (a + b) * scale; x and y may be a and b */
 #define FUSED(name, T)                                                          \
     CLONES static void name(void *x_, void *y_, const void *a_, const void *b_, \
-                            size_t n, T scale)                                  \
+                            size_t n, double scale_)                            \
     {                                                                           \
         T *x = x_, *y = y_;                                                     \
-        const T *a = a_, *b = b_;                                               \
+        const T *a = a_, *b = b_, scale = (T)scale_;                            \
         IVDEP for (size_t i = 0; i < n; i++)                                    \
         {                                                                       \
             T sum = (a[i] + b[i]) * scale;                                      \
@@ -104,14 +104,16 @@ struct element {
     /* the short floats are folded as f32: */
     void (*widen)(float *out, const uint16_t *in, size_t n);
     void (*narrow)(uint16_t *out, const float *in, size_t n);
+    /* or NULL: the scaled sum of two vectors into both */
+    void (*fused)(void *x, void *y, const void *a, const void *b, size_t n, double scale);
 };
 
 #define FLOAT_OPS(s)   sum_##s, product_##s, max_##s, min_##s, sum_##s
 #define INTEGER_OPS(s) FLOAT_OPS(s), band_##s, bor_##s, bxor_##s
 
 static const struct element types[] = {
-    [DDP_F32] = {"f32", 4, {FLOAT_OPS(f32)}, divide_f32},
-    [DDP_F64] = {"f64", 8, {FLOAT_OPS(f64)}, divide_f64},
+    [DDP_F32] = {"f32", 4, {FLOAT_OPS(f32)}, divide_f32, .fused = fused_f32},
+    [DDP_F64] = {"f64", 8, {FLOAT_OPS(f64)}, divide_f64, .fused = fused_f64},
     [DDP_I32] = {"i32", 4, {INTEGER_OPS(i32)}, divide_i32},
     [DDP_I64] = {"i64", 8, {INTEGER_OPS(i64)}, divide_i64},
     [DDP_U8] = {"u8", 1, {INTEGER_OPS(u8)}, divide_u8},
@@ -196,31 +198,15 @@ void reduce_finish(void *data, size_t count, enum ddp_type type, enum ddp_op op,
         t->divide(data, count, ranks);
 }
 
-/* The sum of two float vectors into both; halving is exact, so DDP_AVG may multiply. */
-static bool fused(void *const *out, int nout, const void *const *in, int nin,
-                  size_t count, enum ddp_type type, enum ddp_op op, int ranks)
-{
-    if (nin != 2 || nout != 2 || (op != DDP_SUM && op != DDP_AVG) ||
-        (op == DDP_AVG && ranks != 2 && ranks != 0))
-        return false;
-    bool halve = op == DDP_AVG && ranks == 2;
-    if (type == DDP_F32)
-        fused_f32(out[0], out[1], in[0], in[1], count, halve ? 0.5f : 1.0f);
-    else if (type == DDP_F64)
-        fused_f64(out[0], out[1], in[0], in[1], count, halve ? 0.5 : 1.0);
-    else
-        return false;
-    return true;
-}
-
 void reduce_many(void *const *out, int nout, const void *const *in, int nin, size_t count,
                  enum ddp_type type, enum ddp_op op, int ranks)
 {
     const struct element *t = &types[type];
     assert(nin >= 1 && nout >= 1);
-    if (fused(out, nout, in, nin, count, type, op, ranks))
-        return;
-    if (nout == 1 && nin == 2 && !t->widen && (op != DDP_AVG || ranks <= 1))
+    bool sums = op == DDP_SUM || (op == DDP_AVG && (ranks == 0 || ranks == 2));
+    if (nout == 2 && nin == 2 && t->fused && sums) /* halving is exact */
+        t->fused(out[0], out[1], in[0], in[1], count, op == DDP_AVG && ranks ? 0.5 : 1.0);
+    else if (nout == 1 && nin == 2 && !t->widen && (op != DDP_AVG || ranks <= 1))
         t->two[op](out[0], in[0], in[1], count);
     else
         fold(out, nout, in, nin, count, t, op, ranks);

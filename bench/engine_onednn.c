@@ -194,11 +194,11 @@ static void linear(struct linear_plan *p, int n, const float *x, const float *w,
 }
 
 static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *factors, float *dbias, float *dx)
+                        const float *y, const float *dy, float *dw, float *factors,
+                        float *dbias, float *dx)
 {
     for (int i = 0; i < n * p->s.K; i++)
-        p->g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
+        p->g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i];
     give(&p->x_back, x);
     give(&p->dy_weights, p->g);
     look_at(p->dw.outside, dw);
@@ -321,12 +321,11 @@ static void conv(struct conv_plan *p, int n, const float *x, const float *w,
 }
 
 static void conv_back(struct conv_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float scale, float *dw,
-                      float *dbias, float *dx)
+                      const float *y, const float *dy, float *dw, float *dbias, float *dx)
 {
     size_t all = p->floats * (size_t)n;
     for (size_t i = 0; p->s.last && i < all; i++)
-        p->g[i] = y[i] > 0 ? dy[i] * scale : 0;
+        p->g[i] = y[i] > 0 ? dy[i] : 0;
     give(&p->dy, p->s.last ? p->g : dy);
     if (p->s.pool)
         RUN(p->unpool, {DNNL_ARG_DIFF_DST, p->dy.inside}, {DNNL_ARG_DIFF_SRC, p->dfull},

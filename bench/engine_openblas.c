@@ -35,12 +35,12 @@ static void linear(struct linear_plan *p, int n, const float *x, const float *w,
 }
 
 static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *factors, float *dbias, float *dx)
+                        const float *y, const float *dy, float *dw, float *factors,
+                        float *dbias, float *dx)
 {
     int C = p->s.C, K = p->s.K;
     for (int i = 0; i < n * K; i++)
-        p->g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
+        p->g[i] = p->s.relu && !(y[i] > 0) ? 0 : dy[i];
     memset(dbias, 0, (size_t)K * sizeof(float));
     for (int i = 0; i < n * K; i++)
         dbias[i % K] += p->g[i];
@@ -135,12 +135,12 @@ static void conv(struct conv_plan *p, int n, const float *x, const float *w,
 }
 
 static void unpool(const struct conv_plan *p, const float *y, const float *dy,
-                   float scale, const uint8_t *arg)
+                   const uint8_t *arg)
 {
     size_t all = (size_t)(p->s.K * p->OH * p->OW);
     if (!p->s.pool) {
         for (size_t i = 0; i < all; i++)
-            p->full[i] = y[i] > 0 ? dy[i] * scale : 0;
+            p->full[i] = y[i] > 0 ? dy[i] : 0;
         return;
     }
     memset(p->full, 0, all * sizeof(float));
@@ -148,18 +148,17 @@ static void unpool(const struct conv_plan *p, const float *y, const float *dy,
         for (int i = 0; i < p->OH / 2; i++)
             for (int j = 0; j < p->OW / 2; j++, y++, dy++, arg++)
                 p->full[(k * p->OH + 2 * i + *arg / 2) * p->OW + 2 * j + *arg % 2] =
-                    *y > 0 ? *dy * scale : 0;
+                    *y > 0 ? *dy : 0;
 }
 
 static void conv_back(struct conv_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float scale, float *dw,
-                      float *dbias, float *dx)
+                      const float *y, const float *dy, float *dw, float *dbias, float *dx)
 {
     int pixels = p->OH * p->OW, in = p->s.C * p->s.H * p->s.W, K = p->s.K, taps = p->taps;
     size_t out = conv_floats(p);
     memset(dbias, 0, (size_t)K * sizeof(float));
     for (int b = 0; b < n; b++, x += in, y += out, dy += out) {
-        unpool(p, y, dy, scale, p->arg + (size_t)b * out);
+        unpool(p, y, dy, p->arg + (size_t)b * out);
         for (int i = 0; i < K * pixels; i++)
             dbias[i / pixels] += p->full[i];
         unfold(p, x);

@@ -116,10 +116,10 @@ static void forward(struct bench *b)
 static void backward(struct bench *b, const struct layer *l)
 {
     if (b->linear)
-        b->k->linear_back(b->linear, b->n, b->x, b->w, b->y, b->dy, 1, b->dw, NULL,
-                          b->dbias, b->dx);
+        b->k->linear_back(b->linear, b->n, b->x, b->w, b->y, b->dy, b->dw, NULL, b->dbias,
+                          b->dx);
     else
-        b->k->conv_back(b->conv, b->n, b->x, b->w, b->y, b->dy, 1, b->dw, b->dbias,
+        b->k->conv_back(b->conv, b->n, b->x, b->w, b->y, b->dy, b->dw, b->dbias,
                         l->conv.first ? NULL : b->dx);
 }
 

@@ -17,8 +17,7 @@
  * small network beside its arithmetic.
  *
  * Gradients: kernels overwrite their outputs. `dy` is the gradient of the layer's
- * output, after ReLU and pooling (and dropout, see there); the layer applies the mask
- * itself.
+ * output, after ReLU and pooling; the layer applies the mask itself.
  */
 #ifndef WORKER_KERNELS_KERNELS_H
 #define WORKER_KERNELS_KERNELS_H
@@ -169,11 +168,11 @@ struct kernels {
                                        struct scratches *memory);
     void (*linear)(struct linear_plan *p, int n, const float *x, const float *w,
                    const float *bias, float *y);
-    /* With g = dy * scale (where y > 0, else 0, when `relu`):
+    /* With g = dy (where y > 0, else 0, when `relu`):
      * dw[K,C] = g^T x, dbias[K] = column sums of g, dx[n,C] = g w (dx may be NULL). */
     void (*linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *factors, float *dbias, float *dx);
+                        const float *y, const float *dy, float *dw, float *factors,
+                        float *dbias, float *dx);
     /* dw is the product of two matrices, g and x, which are small compared to it while
      * the batch is small compared to K and C. So ranks can exchange these factors in
      * place of dw, and each compute some rows of the sum, with the same number of
@@ -192,11 +191,10 @@ struct kernels {
     size_t (*conv_floats)(const struct conv_plan *p);
     void (*conv)(struct conv_plan *p, int n, const float *x, const float *w,
                  const float *bias, float *y);
-    /* As linear_back; must follow conv() on the same x. dx is NULL in a first layer.
-     * scale is 1 except in a last layer, the only one that dropout may follow. */
+    /* As linear_back; must follow conv() on the same x. dx is NULL in a first layer. */
     void (*conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float scale, float *dw,
-                      float *dbias, float *dx);
+                      const float *y, const float *dy, float *dw, float *dbias,
+                      float *dx);
 
     struct norm_plan *(*norm_plan)(struct norm_shape shape, struct scratches *memory);
     /* From now on mean and var, and the gradients through them, are those of all
@@ -217,10 +215,8 @@ struct kernels {
     /* Floats of one image in the engine's layout. */
     size_t (*map_floats)(struct map_shape shape);
 
-    /* y = y * mask / (1-p) in place, the mask drawn from (seed, stream) as in rng.h; y
-     * is the output of a layer with ReLU. Backward needs no mask: dropped elements are
-     * 0 in y like those that ReLU cut, so the layer's own mask with scale 1/(1-p)
-     * serves both. */
+    /* y = y * mask / (1-p) in place, the mask drawn from (seed, stream) as in rng.h; the
+     * same of the gradient of y. */
     void (*dropout)(float *y, int64_t n, float p, uint64_t seed, uint64_t stream);
 
     /* For plain arrays, here and below: up to KERNELS_GRAIN floats are processed by

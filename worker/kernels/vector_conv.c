@@ -89,7 +89,7 @@ struct call {
     struct conv_plan *p;
     int n;
     const float *x, *dy;
-    float *y, *dx, scale;
+    float *y, *dx;
 };
 
 /* Two rows of an image to one row of maxima: the first of equal ones in row order and NaN
@@ -186,14 +186,14 @@ static void from_planes(const struct conv_plan *p, const float *planes, float *f
 /* The gradient of n images before ReLU, in our layout, which it has between layers, where
  * it is already masked. */
 static const float *unmask(const struct conv_plan *p, struct own *own, const float *y,
-                           const float *dy, float scale)
+                           const float *dy)
 {
     if (!p->s.last)
         return dy;
     float *planes = own->planes;
     size_t n = NAMED(conv_floats)(p);
     for (size_t i = 0; i < n; i++)
-        planes[i] = y[i] > 0 ? dy[i] * scale : 0;
+        planes[i] = y[i] > 0 ? dy[i] : 0;
     from_planes(p, planes, own->floats, own->pooled);
     return own->pooled;
 }
@@ -241,8 +241,7 @@ static void back_group(const struct call *a, struct own *own, int b, int n)
     size_t in = maps_words(p->in), out = NAMED(conv_floats)(p);
     size_t args = (size_t)(p->out.blocks * p->out.H * p->out.W) * BLOCK;
     const float *x = a->x + (size_t)b * in;
-    const float *g =
-        unmask(p, own, a->y + (size_t)b * out, a->dy + (size_t)b * out, a->scale);
+    const float *g = unmask(p, own, a->y + (size_t)b * out, a->dy + (size_t)b * out);
     for (int i = 0; i < n && !p->s.bare; i++)
         add_bias(p, g + (size_t)i * out, own->dbias);
     if (p->s.pool) {
@@ -270,13 +269,12 @@ static void back_part(int part, int parts, void *arg)
 }
 
 void NAMED(conv_back)(struct conv_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float scale, float *dw,
-                      float *dbias, float *dx)
+                      const float *y, const float *dy, float *dw, float *dbias, float *dx)
 {
     struct conv_weights weights = {.p = p, .w = w, .dw = dw};
     if (dx)
         pool_each(p->full.blocks, conv_turn, &weights);
-    struct call call = {p, n, x, dy, (float *)(uintptr_t)y, dx, scale};
+    struct call call = {p, n, x, dy, (float *)(uintptr_t)y, dx};
     pool_run(back_part, &call);
     struct own *sum = &p->own[0];
     for (int i = 1; i < p->threads; i++)

@@ -184,13 +184,13 @@ void NAMED(linear)(struct linear_plan *p, int n, const float *x, const float *w,
 
 /* The gradient before ReLU, and its sum over the samples. */
 static void mask(const struct linear_plan *p, int n, const float *y, const float *dy,
-                 float scale, float *g, float *dbias)
+                 float *g, float *dbias)
 {
     int K = p->s.K;
     memset(dbias, 0, (size_t)K * sizeof(float));
     for (int i = 0; i < n; i++, y += K, dy += K, g += row_of(K))
         for (int k = 0; k < K; k++) {
-            g[k] = p->s.relu && !(y[k] > 0) ? 0 : dy[k] * scale;
+            g[k] = p->s.relu && !(y[k] > 0) ? 0 : dy[k];
             dbias[k] += g[k];
         }
 }
@@ -248,8 +248,8 @@ static void keep_factors(struct linear_plan *p, int n, const float *x, const flo
 }
 
 void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *factors, float *dbias, float *dx)
+                        const float *y, const float *dy, float *dw, float *factors,
+                        float *dbias, float *dx)
 {
     size_t C = (size_t)p->s.C, ldg = row_of(p->s.K);
     float *g = factors && PER_WORD == 1 ? factor_g(factors) : p->g;
@@ -267,7 +267,7 @@ void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const floa
                         .b = matrix(w, C),
                         .c = dx,
                         .ldc = C};
-    mask(p, n, y, dy, scale, g, dbias);
+    mask(p, n, y, dy, g, dbias);
     if (factors)
         keep_factors(p, n, x, g, factors);
     else

@@ -391,7 +391,7 @@ static void layer_back(struct model *m, const struct layer *l, const struct batc
         else
             memcpy(to, dy, (size_t)floats * sizeof *dy);
     }
-    if (l->flow == FLOW_ROWS && model_drops(m, l) && l->op != &op_attention)
+    if (model_drops(m, l) && l->op != &op_attention)
         m->k->dropout(dy, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
     if (l->op->back)
         l->op->back(m, l, b);

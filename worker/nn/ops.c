@@ -7,13 +7,6 @@
 #include <limits.h>
 #include <math.h>
 
-/* The factor of gradients in dropout's backward. */
-static float kept_scale(const struct model *m, const struct layer *l)
-{
-    float drop = m->dropout ? l->spec->dropout : 0;
-    return drop > 0 ? rng_keep_scale(drop) : 1;
-}
-
 static void init_uniform(struct model *m, const struct layer *l, uint64_t key)
 {
     const struct param *w = l->weight;
@@ -115,8 +108,8 @@ static void conv(struct model *m, struct layer *l, const struct batch *b)
 static void conv_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     m->k->conv_back(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
-                    m->slots[l->slot], kept_scale(m, l), grads_at(m, l->weight),
-                    grads_at(m, l->bias), gradient_of(m, l->in));
+                    m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
+                    gradient_of(m, l->in));
 }
 
 const struct op op_conv = {.product = true,
@@ -165,8 +158,8 @@ static void linear(struct model *m, struct layer *l, const struct batch *b)
 static void linear_back(struct model *m, const struct layer *l, const struct batch *b)
 {
     m->k->linear_back(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
-                      m->slots[l->slot], kept_scale(m, l), grads_at(m, l->weight),
-                      l->factors, grads_at(m, l->bias), gradient_of(m, l->in));
+                      m->slots[l->slot], grads_at(m, l->weight), l->factors,
+                      grads_at(m, l->bias), gradient_of(m, l->in));
 }
 
 const struct op op_linear = {.product = true,

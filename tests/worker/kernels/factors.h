@@ -23,8 +23,8 @@ static inline void check_factors(const struct kernels *k, struct linear_plan *p,
     for (int i = 0; i < 2; i++) {
         int samples = i == 0 ? n : n / 2;
         factors[i] = scratch(k->linear_factors(p));
-        k->linear_back(p, samples, x, w, y, dy, 0.5f, dw, NULL, dbias[0], dx[0]);
-        k->linear_back(p, samples, x, w, y, dy, 0.5f, NULL, factors[i], dbias[1], dx[1]);
+        k->linear_back(p, samples, x, w, y, dy, dw, NULL, dbias[0], dx[0]);
+        k->linear_back(p, samples, x, w, y, dy, NULL, factors[i], dbias[1], dx[1]);
         for (size_t j = 0; j < K * C; j++)
             sum[j] = i == 0 ? dw[j] : sum[j] + dw[j];
         ck_assert_mem_eq(dbias[1], dbias[0], K * sizeof(float));

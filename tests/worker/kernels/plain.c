@@ -43,9 +43,9 @@ static void linear(struct linear_plan *p, int n, const float *x, const float *w,
 
 /* The gradient before the ReLU. */
 static float masked(const struct linear_plan *p, const float *y, const float *dy,
-                    size_t i, float scale)
+                    size_t i)
 {
-    return p->s.relu && !(y[i] > 0) ? 0 : dy[i] * scale;
+    return p->s.relu && !(y[i] > 0) ? 0 : dy[i];
 }
 
 /* The factors of dw: the number of samples, g[B,K], x[B,C]. */
@@ -55,33 +55,33 @@ static size_t linear_factors(const struct linear_plan *p)
 }
 
 static void keep_factors(const struct linear_plan *p, int n, const float *x,
-                         const float *y, const float *dy, float scale, float *factors)
+                         const float *y, const float *dy, float *factors)
 {
     size_t C = (size_t)p->s.C, K = (size_t)p->s.K, B = (size_t)n;
     float *g = factors + 1;
     memcpy(factors, &n, sizeof n);
     for (size_t i = 0; i < B * K; i++)
-        g[i] = masked(p, y, dy, i, scale);
+        g[i] = masked(p, y, dy, i);
     if (n > 0) /* without samples x may be NULL */
         memcpy(g + (size_t)p->s.B * K, x, B * C * sizeof *x);
 }
 
 static void linear_back(struct linear_plan *p, int n, const float *x, const float *w,
-                        const float *y, const float *dy, float scale, float *dw,
-                        float *factors, float *dbias, float *dx)
+                        const float *y, const float *dy, float *dw, float *factors,
+                        float *dbias, float *dx)
 {
     size_t C = (size_t)p->s.C, K = (size_t)p->s.K, B = (size_t)n;
     if (factors)
-        keep_factors(p, n, x, y, dy, scale, factors);
+        keep_factors(p, n, x, y, dy, factors);
     for (size_t k = 0; k < K; k++) {
         double sum = 0;
         for (size_t b = 0; b < B; b++)
-            sum += (double)masked(p, y, dy, b * K + k, scale);
+            sum += (double)masked(p, y, dy, b * K + k);
         dbias[k] = (float)sum;
         for (size_t c = 0; !factors && c < C; c++) {
             sum = 0;
             for (size_t b = 0; b < B; b++)
-                sum += (double)masked(p, y, dy, b * K + k, scale) * (double)x[b * C + c];
+                sum += (double)masked(p, y, dy, b * K + k) * (double)x[b * C + c];
             dw[k * C + c] = (float)sum;
         }
     }
@@ -89,7 +89,7 @@ static void linear_back(struct linear_plan *p, int n, const float *x, const floa
         for (size_t c = 0; c < C; c++) {
             double sum = 0;
             for (size_t k = 0; k < K; k++)
-                sum += (double)masked(p, y, dy, b * K + k, scale) * (double)w[k * C + c];
+                sum += (double)masked(p, y, dy, b * K + k) * (double)w[k * C + c];
             dx[b * C + c] = (float)sum;
         }
 }
@@ -192,13 +192,12 @@ static void conv(struct conv_plan *p, int n, const float *x, const float *w,
 }
 
 /* One image's gradient before ReLU and pooling, to p->full. */
-static void unpool_image(struct conv_plan *p, int b, const float *y, const float *dy,
-                         float scale)
+static void unpool_image(struct conv_plan *p, int b, const float *y, const float *dy)
 {
     size_t all = (size_t)p->s.K * p->OH * p->OW;
     if (!p->s.pool) {
         for (size_t i = 0; i < all; i++)
-            p->full[i] = y[i] > 0 || p->s.bare ? dy[i] * scale : 0;
+            p->full[i] = y[i] > 0 || p->s.bare ? dy[i] : 0;
         return;
     }
     const uint8_t *arg = p->arg + b * conv_floats(p);
@@ -208,7 +207,7 @@ static void unpool_image(struct conv_plan *p, int b, const float *y, const float
         for (int i = 0; i < p->OH / 2; i++)
             for (int j = 0; j < p->OW / 2; j++, y++, dy++, arg++) {
                 int oh = 2 * i + *arg / 2, ow = 2 * j + *arg % 2;
-                p->full[(k * p->OH + oh) * p->OW + ow] = *y > 0 ? *dy * scale : 0;
+                p->full[(k * p->OH + oh) * p->OW + ow] = *y > 0 ? *dy : 0;
             }
 }
 
@@ -238,8 +237,7 @@ static void conv_back_image(const struct conv_plan *p, const float *x, const flo
 }
 
 static void conv_back(struct conv_plan *p, int n, const float *x, const float *w,
-                      const float *y, const float *dy, float scale, float *dw,
-                      float *dbias, float *dx)
+                      const float *y, const float *dy, float *dw, float *dbias, float *dx)
 {
     size_t in = (size_t)p->s.C * p->s.H * p->s.W, out = conv_floats(p);
     for (int i = 0; i < p->s.K * p->s.C * p->s.R * p->s.R; i++)
@@ -249,7 +247,7 @@ static void conv_back(struct conv_plan *p, int n, const float *x, const float *w
     for (size_t i = 0; dx && !p->s.adds && i < in * n; i++)
         dx[i] = 0;
     for (int b = 0; b < n; b++) {
-        unpool_image(p, b, y + b * out, dy + b * out, scale);
+        unpool_image(p, b, y + b * out, dy + b * out);
         conv_back_image(p, x + b * in, w, dw, dbias, dx ? dx + b * in : NULL);
     }
     /* x is the output of a ReLU */

@@ -70,15 +70,14 @@ LOOP_TEST(linear_layers_agree, ARRAY_LEN(linears) * MAX_ENGINES)
             dx[e] = xcalloc(nx + 1, sizeof(float));
             k[e]->linear(p[e], n, x, w, bias, y[e]);
             /* the same y for both: a sum of about 0 may fall on either side */
-            k[e]->linear_back(p[e], n, x, w, y[0], dy, 0.5f, dw[e], NULL, dbias[e],
-                              dx[e]);
+            k[e]->linear_back(p[e], n, x, w, y[0], dy, dw[e], NULL, dbias[e], dx[e]);
         }
         check_same("y", y[1], y[0], ny, s.C);
         check_same("dw", dw[1], dw[0], nw, n);
         check_same("dbias", dbias[1], dbias[0], (size_t)s.K, n);
         check_same("dx", dx[1], dx[0], nx, s.K);
         memset(dw[1], 0, nw * sizeof(float));
-        k[1]->linear_back(p[1], n, x, w, y[0], dy, 0.5f, dw[1], NULL, dbias[1], NULL);
+        k[1]->linear_back(p[1], n, x, w, y[0], dy, dw[1], NULL, dbias[1], NULL);
         check_same("dw without dx", dw[1], dw[0], nw, n);
         for (int e = _i < (int)ARRAY_LEN(linears) ? 0 : 1; e < 2; e++) /* plain once */
             check_factors(k[e], p[e], s, n, x, w, y[0], dy);
@@ -185,9 +184,9 @@ LOOP_TEST(convolutions_agree, ARRAY_LEN(convs) * MAX_ENGINES)
             c[e].k->conv(c[e].two, n, c[e].y1, w2, bias, c[e].y2);
             if (e == 1)
                 check_same("y", c[1].y2, c[0].y2, c[0].out * (size_t)n, 3 * taps2);
-            c[e].k->conv_back(c[e].two, n, c[e].y1, w2, c[0].y2, dy, 0.5f, c[e].dw[1],
+            c[e].k->conv_back(c[e].two, n, c[e].y1, w2, c[0].y2, dy, c[e].dw[1],
                               c[e].dbias[1], c[e].dx1);
-            c[e].k->conv_back(c[e].one, n, x, w1, c[e].y1, c[e].dx1, 1, c[e].dw[0],
+            c[e].k->conv_back(c[e].one, n, x, w1, c[e].y1, c[e].dx1, c[e].dw[0],
                               c[e].dbias[0], NULL);
             if (e == 0)
                 continue;

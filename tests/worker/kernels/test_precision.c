@@ -87,7 +87,7 @@ static void out_of_layout(const struct kernels *k, int B, struct map_shape s,
 {
     struct scratches own = {0};
     struct conv_plan *p = copy_plan(k, B, s, &own);
-    k->conv_back(p, B, x, sums, from, from, 1, sums, NULL, NULL);
+    k->conv_back(p, B, x, sums, from, from, sums, NULL, NULL);
     scratches_free(&own);
 }
 
@@ -192,9 +192,9 @@ LOOP_TEST(strides_padding_and_sums_agree, ARRAY_LEN(convs) * MAX_ENGINES)
         out_of_layout(t->k, B, out, probes[0], t->y2, t->sums[0]);
         into_layout(t->k, B, out, dy, t->d2);
         into_layout(t->k, B, middle, before, t->d1); /* to be added to, or written over */
-        t->k->conv_back(t->two, B, t->y1, w2, t->y2, t->d2, 1, t->dw[1], NULL, t->d1);
+        t->k->conv_back(t->two, B, t->y1, w2, t->y2, t->d2, t->dw[1], NULL, t->d1);
         out_of_layout(t->k, B, middle, probes[1], t->d1, t->sums[1]);
-        t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, 1, t->dw[0], NULL, NULL);
+        t->k->conv_back(t->one, B, x, w1, t->y1, t->d1, t->dw[0], NULL, NULL);
     }
     double part = tolerance(k);
     check_near(k->name, "y", s[1].sums[0], s[0].sums[0], (size_t)(out.C * out.C), part);
@@ -249,8 +249,8 @@ LOOP_TEST(pooled_convolutions_agree, MAX_ENGINES)
         dw1[e] = xcalloc(C * 27 + 1, sizeof(float));
         k->conv(first, B, x, w1, bias, y1);
         k->conv(last, B, y1, w2, bias, y[e]);
-        k->conv_back(last, B, y1, w2, y[e], dy, 1, dw[e], dbias, d1);
-        k->conv_back(first, B, x, w1, y1, d1, 1, dw1[e], dbias, NULL);
+        k->conv_back(last, B, y1, w2, y[e], dy, dw[e], dbias, d1);
+        k->conv_back(first, B, x, w1, y1, d1, dw1[e], dbias, NULL);
         scratches_free(&memory);
         free(y1);
         free(d1);
@@ -467,8 +467,8 @@ LOOP_TEST(bf16_linear_layers_lose_nothing_on_exact_numbers,
             for (int j = 0; j < 4; j++)
                 out[e][j] = xcalloc(sizes[j] + 1, sizeof(float));
             k[e]->linear(p[e], n, x, w, bias, out[e][0]);
-            k[e]->linear_back(p[e], n, x, w, out[0][0], dy, 0.5f, out[e][1], NULL,
-                              out[e][2], out[e][3]);
+            k[e]->linear_back(p[e], n, x, w, out[0][0], dy, out[e][1], NULL, out[e][2],
+                              out[e][3]);
         }
         check_near(k[1]->name, "y", out[1][0], out[0][0], ny, 1e-6);
         check_near(k[1]->name, "dw", out[1][1], out[0][1], nw, 1e-6);

@@ -231,6 +231,9 @@ static struct engine_info cuda_info(const struct engine *e)
     return info;
 }
 
+/* worker/gpu/engine_object.c compares it with its own */
+__attribute__((visibility("default"))) extern const char ddp_engine_build[];
+const char ddp_engine_build[] = ENGINE_BUILD;
 __attribute__((visibility("default"))) extern const struct engine_type ddp_engine;
 const struct engine_type ddp_engine = {
     .name = "cuda",

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define OBJECT "ddp-engine-cuda.so"
@@ -44,8 +45,14 @@ const void *engine_object_symbol(const char *symbol, struct ddp_err *err)
         return NULL;
     }
     void *object = open_object(err);
-    const void *at = object ? dlsym(object, symbol) : NULL;
-    if (object && !at)
-        err_set(err, "%s", dlerror());
+    const char *build = object ? dlsym(object, "ddp_engine_build") : NULL;
+    const void *at = build ? dlsym(object, symbol) : NULL;
+    if (object && (!at || strcmp(build, ENGINE_BUILD) != 0)) {
+        err_set(err,
+                "the engine for GPUs (%s) is of another build than this program (%s): "
+                "install both together, or unset DDP_ENGINE",
+                build ? build : "unknown", ENGINE_BUILD);
+        return NULL;
+    }
     return at;
 }

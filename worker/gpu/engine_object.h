@@ -14,7 +14,8 @@
 /* May there be a GPU? Without asking CUDA, which takes a tenth of a second. */
 bool engine_object_wanted(void);
 
-/* The address of `symbol` in the object. NULL with the reason: no driver, no object. */
+/* The address of `symbol` in the object. NULL with the reason: no driver, no object, or
+ * one of another build, by the text `ddp_engine_build`. */
 const void *engine_object_symbol(const char *symbol, struct ddp_err *err);
 
 #endif

@@ -480,6 +480,11 @@ def a_kernel_that_is_refused_is_named():
         fails(1, text, "--data", "few", "--stages", stages, EMU_DEVICES="2", EMU_REFUSED=refused)
 
 
+def an_engine_of_another_build_is_refused():
+    fails(1, r"the engine for GPUs \(unknown\) is of another build than this program \([0-9.]+-[0-9a-f]{8}\)",
+          DDP_ENGINE="libm.so.6")
+
+
 def a_gpu_that_cannot_be_used_says_why():
     fails(1, r"no engine 'cuda': the NVIDIA driver supports CUDA up to 11\.8, but this engine was built with",
           EMU_DRIVER="11080")
@@ -558,7 +563,7 @@ if EMULATED:
     tests += [steps_that_cannot_be_recorded_are_put_one_by_one,
               without_a_gpu_the_cpu_is_taken_and_it_is_said, what_does_not_fit_is_listed,
               a_kernel_that_is_refused_is_named,
-              a_gpu_that_cannot_be_used_says_why,
+              an_engine_of_another_build_is_refused, a_gpu_that_cannot_be_used_says_why,
               two_ranks_on_one_gpu_are_refused, nccl_says_what_went_wrong,
               a_step_under_way_is_broken_off_when_the_run_ends,
               ranks_that_do_not_meet_are_not_awaited_for_ever,

@@ -28,7 +28,7 @@ enum { PLAYS = 20, MOST_ROUNDS = 1000 };
 
 struct bare {
     struct model *model;
-    struct device_memory memory;
+    struct resources memory;
     cudaStream_t stream;
     struct layers *net;
     struct layers_plan *plan;
@@ -112,13 +112,13 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     size_t bytes = model_param_count(b->model) * sizeof(float);
     cuda_doing("cannot use the GPU");
     CUDA(cudaSetDevice(0));
-    b->stream = stream_new(false);
+    b->stream = stream_make(&b->memory, false);
     b->weights = device_alloc(&b->memory, "weights", bytes);
     b->grads = device_alloc(&b->memory, "gradients", bytes);
     b->net = layers_create(b->model, settings, b->weights, &b->memory, b->stream);
     b->plan = layers_plan(b->net, b->batch);
     fill(b, io);
-    layers_warm_up(b->net, b->plan, b->grads);
+    layers_warm_up(b->net, b->batch, b->grads);
     CUDA(cudaStreamSynchronize(b->stream));
     return cuda_outcome(err);
 }
@@ -204,7 +204,7 @@ static double time_plays(struct bare *b, double seconds)
 {
     static double rounds[MOST_ROUNDS];
     cudaGraphExec_t exec = record(b, NULL);
-    cudaEvent_t from = event_new(true), to = event_new(true);
+    cudaEvent_t from = event_make(&b->memory, true), to = event_make(&b->memory, true);
     double all = 0;
     int n = 0;
     /* the first two warm up */
@@ -231,7 +231,7 @@ static double time_plays(struct bare *b, double seconds)
 static void time_layers(struct bare *b)
 {
     for (int i = 0; i <= b->most && !b->at[b->most]; i++)
-        b->at[i] = event_new(true);
+        b->at[i] = event_make(&b->memory, true);
     b->nparts = 0;
     b->noted = true;
     cudaGraphExec_t exec = record(b, b->at[0]);
@@ -266,7 +266,7 @@ static int tune(struct bare *b, double most_seconds, struct ddp_err *err)
     b->tuner.left_ns = (int64_t)(1e9 * most_seconds);
     autotune_measure(&b->tuner, b->net, b->batch, b->grads);
     layers_choose(b->net, &b->tuner.choices, b->grads);
-    layers_warm_up(b->net, b->plan, b->grads);
+    layers_warm_up(b->net, b->batch, b->grads);
     return cuda_outcome(err);
 }
 

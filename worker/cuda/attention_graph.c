@@ -10,7 +10,8 @@
 #include <math.h>
 
 enum uid {
-    Q = 1,
+    VIRTUAL, /* has no memory; the builder counts these from UIDS on */
+    Q,
     K,
     V,
     O,
@@ -31,8 +32,8 @@ typedef cudnnBackendDescriptor_t part;
 
 struct builder {
     struct dnn_graph *g;
-    const struct dnn_attention *s;
-    int64_t uid; /* of the next virtual tensor */
+    const struct cuda_attention *s;
+    enum uid uid; /* of the next virtual tensor */
     part ops[32];
     int n;
 };
@@ -44,11 +45,12 @@ static part real(struct builder *b, enum uid uid, cudnnDataType_t type, int head
                  int64_t step, bool transposed)
 {
     int64_t T = b->s->T;
-    struct dnn_tensor t = {.uid = uid,
+    struct dnn_tensor t = {.uid = uid ? uid : b->uid++,
                            .dims = {b->s->n, heads, T, D},
                            .strides = {T * step, D, step, 1},
                            .type = type,
-                           .alignment = D == 1 ? 4 : 16};
+                           .alignment = D == 1 ? 4 : 16,
+                           .is_virtual = uid == VIRTUAL};
     if (transposed) {
         t.dims[2] = D, t.dims[3] = T;
         t.strides[2] = 1, t.strides[3] = step;
@@ -59,16 +61,16 @@ static part real(struct builder *b, enum uid uid, cudnnDataType_t type, int head
 /* Of queries, keys or values. */
 static part token(struct builder *b, enum uid uid, bool transposed)
 {
-    const struct dnn_attention *s = b->s;
+    const struct cuda_attention *s = b->s;
     int64_t step = (int64_t)(s->heads + 2 * s->kv_heads) * s->D;
     int heads = uid == Q || uid == DQ ? s->heads : s->kv_heads;
-    return real(b, uid, s->type, heads, s->D, step, transposed);
+    return real(b, uid, dnn_type(s->type), heads, s->D, step, transposed);
 }
 
 static part output(struct builder *b, enum uid uid)
 {
-    return real(b, uid, b->s->type, b->s->heads, b->s->D, (int64_t)b->s->heads * b->s->D,
-                false);
+    return real(b, uid, dnn_type(b->s->type), b->s->heads, b->s->D,
+                (int64_t)b->s->heads * b->s->D, false);
 }
 
 /* A number for each query, [n, T, heads]. */
@@ -87,7 +89,7 @@ static part number(struct builder *b, enum uid uid)
                                                  .by_value = true});
 }
 
-static part packed(struct builder *b, int64_t uid, cudnnDataType_t type, int64_t heads,
+static part packed(struct builder *b, enum uid uid, cudnnDataType_t type, int64_t heads,
                    int64_t columns, bool turned)
 {
     int64_t T = b->s->T;
@@ -96,15 +98,16 @@ static part packed(struct builder *b, int64_t uid, cudnnDataType_t type, int64_t
                            .strides = {heads * T * columns, T * columns, columns, 1},
                            .type = type,
                            .alignment = 16,
-                           .is_virtual = uid == 0};
+                           .is_virtual = uid == VIRTUAL};
     if (turned)
         t.strides[2] = 1, t.strides[3] = T;
     return dnn_tensor(b->g, &t);
 }
 
-static part matrix(struct builder *b, cudnnDataType_t type, int columns)
+/* A virtual one. */
+static part fresh(struct builder *b, cudnnDataType_t type, int columns)
 {
-    return packed(b, 0, type, b->s->heads, columns, false);
+    return packed(b, VIRTUAL, type, b->s->heads, columns, false);
 }
 
 /* ---- operations ---- */
@@ -167,7 +170,7 @@ static part pointwise(struct builder *b, cudnnPointwiseMode_t mode, part x, part
 /* Of each pair of numbers, or of each number of x (y NULL), a new T x T matrix. */
 static part each(struct builder *b, cudnnPointwiseMode_t mode, part x, part y)
 {
-    return pointwise(b, mode, x, y, NULL, 0, matrix(b, CUDNN_DATA_FLOAT, b->s->T));
+    return pointwise(b, mode, x, y, NULL, 0, fresh(b, CUDNN_DATA_FLOAT, b->s->T));
 }
 
 static part reduce(struct builder *b, cudnnReduceTensorOp_t by, part x, part out)
@@ -201,30 +204,30 @@ static part mask(struct builder *b, part logits)
     part at[2];
     for (int i = 0; i < 2; i++)
         at[i] = pointwise(b, CUDNN_POINTWISE_GEN_INDEX, logits, NULL, NULL, 2 + i,
-                          matrix(b, CUDNN_DATA_INT32, b->s->T));
+                          fresh(b, CUDNN_DATA_INT32, b->s->T));
     part sees = pointwise(b, CUDNN_POINTWISE_CMP_GE, at[0], at[1], NULL, 0,
-                          matrix(b, CUDNN_DATA_BOOLEAN, b->s->T));
+                          fresh(b, CUDNN_DATA_BOOLEAN, b->s->T));
     return pointwise(b, CUDNN_POINTWISE_BINARY_SELECT, logits, number(b, LOWEST), sees, 0,
-                     matrix(b, CUDNN_DATA_FLOAT, b->s->T));
+                     fresh(b, CUDNN_DATA_FLOAT, b->s->T));
 }
 
 static part logits(struct builder *b, part q, part kt, part scale)
 {
     return each(b, CUDNN_POINTWISE_MUL,
-                multiply(b, q, kt, matrix(b, CUDNN_DATA_FLOAT, b->s->T)), scale);
+                multiply(b, q, kt, fresh(b, CUDNN_DATA_FLOAT, b->s->T)), scale);
 }
 
 static void forward(struct builder *b)
 {
     part s = mask(b, logits(b, token(b, Q, false), token(b, K, true), number(b, SCALE)));
-    part most = reduce(b, CUDNN_REDUCE_TENSOR_MAX, s, matrix(b, CUDNN_DATA_FLOAT, 1));
+    part most = reduce(b, CUDNN_REDUCE_TENSOR_MAX, s, fresh(b, CUDNN_DATA_FLOAT, 1));
     part e = each(b, CUDNN_POINTWISE_EXP, each(b, CUDNN_POINTWISE_SUB, s, most), NULL);
-    part sum = reduce(b, CUDNN_REDUCE_TENSOR_ADD, e, matrix(b, CUDNN_DATA_FLOAT, 1));
+    part sum = reduce(b, CUDNN_REDUCE_TENSOR_ADD, e, fresh(b, CUDNN_DATA_FLOAT, 1));
     part log = pointwise(b, CUDNN_POINTWISE_LOG, sum, NULL, NULL, 0,
-                         matrix(b, CUDNN_DATA_FLOAT, 1));
+                         fresh(b, CUDNN_DATA_FLOAT, 1));
     pointwise(b, CUDNN_POINTWISE_ADD, most, log, NULL, 0, per_query(b, STATS));
     part p = pointwise(b, CUDNN_POINTWISE_DIV, e, sum, NULL, 0,
-                       matrix(b, b->s->type, b->s->T));
+                       fresh(b, dnn_type(b->s->type), b->s->T));
     multiply(b, p, token(b, V, false), output(b, O));
 }
 
@@ -235,42 +238,35 @@ static void multiply_shared(struct builder *b, part xt, part y, part out)
         multiply(b, xt, y, out);
         return;
     }
-    part all = multiply(b, xt, y, matrix(b, b->s->type, b->s->D));
+    part all = multiply(b, xt, y, fresh(b, dnn_type(b->s->type), b->s->D));
     reduce(b, CUDNN_REDUCE_TENSOR_ADD, all, out);
 }
 
-static part transposed(struct builder *b, part x)
+static part turned(struct builder *b, part x)
 {
-    return reshape(b, x, packed(b, 0, b->s->type, b->s->heads, b->s->T, true));
+    return reshape(b, x,
+                   packed(b, VIRTUAL, dnn_type(b->s->type), b->s->heads, b->s->T, true));
 }
 
 static void backward(struct builder *b)
 {
-    const struct dnn_attention *s = b->s;
+    const struct cuda_attention *s = b->s;
     part q = token(b, Q, false), kt = token(b, K, true), vt = token(b, V, true);
     part dy = output(b, DO), scale = number(b, SCALE);
     part dots = pointwise(b, CUDNN_POINTWISE_MUL, dy, output(b, O), NULL, 0,
-                          matrix(b, CUDNN_DATA_FLOAT, s->D));
-    dots = reduce(b, CUDNN_REDUCE_TENSOR_ADD, dots, matrix(b, CUDNN_DATA_FLOAT, 1));
+                          fresh(b, CUDNN_DATA_FLOAT, s->D));
+    dots = reduce(b, CUDNN_REDUCE_TENSOR_ADD, dots, fresh(b, CUDNN_DATA_FLOAT, 1));
     dots = pointwise(b, CUDNN_POINTWISE_MUL, dots, number(b, ONE), NULL, 0,
                      per_query(b, DOTS));
     part p = each(b, CUDNN_POINTWISE_SUB, logits(b, q, kt, scale), per_query(b, STATS));
     p = each(b, CUDNN_POINTWISE_EXP, mask(b, p), NULL);
-    multiply_shared(b, transposed(b, p), dy, token(b, DV, false));
-    part ds = multiply(b, dy, vt, matrix(b, CUDNN_DATA_FLOAT, s->T));
+    multiply_shared(b, turned(b, p), dy, token(b, DV, false));
+    part ds = multiply(b, dy, vt, fresh(b, CUDNN_DATA_FLOAT, s->T));
     ds = each(b, CUDNN_POINTWISE_MUL, each(b, CUDNN_POINTWISE_SUB, ds, dots), p);
     ds = each(b, CUDNN_POINTWISE_MUL, ds, scale);
-    multiply_shared(b, transposed(b, ds), q, token(b, DK, false));
-    struct dnn_tensor keys = {.uid = b->uid++,
-                              .dims = {s->n, s->kv_heads, s->T, s->D},
-                              .type = s->type,
-                              .alignment = 16,
-                              .is_virtual = true};
-    int64_t step = (int64_t)(s->heads + 2 * s->kv_heads) * s->D;
-    keys.strides[0] = s->T * step, keys.strides[1] = s->D;
-    keys.strides[2] = step, keys.strides[3] = 1;
-    part k = reshape(b, kt, dnn_tensor(b->g, &keys));
-    if (s->deterministic) { /* without a sum that blocks add to in any order */
+    multiply_shared(b, turned(b, ds), q, token(b, DK, false));
+    part k = reshape(b, kt, token(b, VIRTUAL, false));
+    if (b->g->deterministic) { /* without a sum that blocks add to in any order */
         multiply(b, ds, k, token(b, DQ, false));
         return;
     }
@@ -279,10 +275,11 @@ static void backward(struct builder *b)
     pointwise(b, CUDNN_POINTWISE_IDENTITY, sum, NULL, NULL, 0, token(b, DQ, false));
 }
 
-struct dnn_graph *attention_graph_make(cudnnHandle_t dnn, const struct dnn_attention *s)
+struct dnn_graph *attention_graph_make(cudnnHandle_t dnn, const struct cuda_attention *s,
+                                       bool back, bool deterministic)
 {
-    struct builder b = {dnn_graph_make(true, s->deterministic), s, .uid = UIDS};
-    if (s->back)
+    struct builder b = {dnn_graph_make(true, deterministic), s, .uid = UIDS};
+    if (back)
         backward(&b);
     else
         forward(&b);
@@ -290,9 +287,9 @@ struct dnn_graph *attention_graph_make(cudnnHandle_t dnn, const struct dnn_atten
     return b.g;
 }
 
-cudnnStatus_t attention_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn,
-                                   const struct dnn_attention *s,
-                                   const struct attention_memory *m, void *workspace)
+void attention_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn,
+                          const struct cuda_attention *s,
+                          const struct attention_memory *m, void *workspace)
 {
     static const float one = 1, lowest = -INFINITY;
     float scale = 1 / sqrtf((float)s->D);
@@ -312,10 +309,10 @@ cudnnStatus_t attention_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t 
     const void *places[ARRAY_LEN(all)];
     int n = 0;
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
-        if (all[i].uid > (s->back ? s->deterministic ? DOTS : DQ_SUM : LOWEST))
+        if (all[i].uid > (!m->dy ? LOWEST : !m->dq_sum ? DOTS : DQ_SUM))
             continue;
         uids[n] = all[i].uid;
         places[n++] = all[i].at;
     }
-    return dnn_graph_play(plan, dnn, n, uids, places, workspace);
+    dnn_graph_play(plan, dnn, n, uids, places, workspace);
 }

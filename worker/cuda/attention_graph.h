@@ -9,22 +9,17 @@
 
 #include "worker/cuda/dnn_graph.h"
 
-struct dnn_attention {
-    bool back;
-    cudnnDataType_t type; /* of queries, keys, values, outputs and their gradients */
-    int n, T, heads, kv_heads, D;
-    bool deterministic;
-};
+/* In backward `deterministic` means: without a sum to which blocks add in any order. */
+struct dnn_graph *attention_graph_make(cudnnHandle_t dnn, const struct cuda_attention *a,
+                                       bool back, bool deterministic);
 
-struct dnn_graph *attention_graph_make(cudnnHandle_t dnn, const struct dnn_attention *s);
-
-/* Device memory; from `dy` on NULL in forward. lse and dots: [n, T, heads], dq_sum: the
- * sums of queries' gradients, [n, heads, T, D], floats. */
+/* Device memory; from `dy` on NULL in forward. lse and dots: [n, T, heads]; dq_sum: the
+ * sums of queries' gradients, [n, heads, T, D], NULL if deterministic. Floats. */
 struct attention_memory {
     const void *qkv, *y, *lse, *dy, *dqkv, *dots, *dq_sum;
 };
-cudnnStatus_t attention_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn,
-                                   const struct dnn_attention *s,
-                                   const struct attention_memory *m, void *workspace);
+void attention_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn,
+                          const struct cuda_attention *a,
+                          const struct attention_memory *m, void *workspace);
 
 #endif

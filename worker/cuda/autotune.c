@@ -132,11 +132,13 @@ void autotune_measure(struct tuner *t, struct layers *net, int n, float *grads)
     if (!p)
         return;
     layers_settle(net, p, grads);
-    x.began = event_new(true);
-    x.ended = event_new(true);
+    CUDA(cudaEventCreate(&x.began));
+    CUDA(cudaEventCreate(&x.ended));
     layers_each_product(net, p, choose, &x);
-    event_free(x.began);
-    event_free(x.ended);
+    if (x.began)
+        cudaEventDestroy(x.began);
+    if (x.ended)
+        cudaEventDestroy(x.ended);
 }
 
 char *autotune_describe(const struct tuner *t)

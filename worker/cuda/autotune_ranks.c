@@ -18,6 +18,8 @@
 #include "common/text_file.h"
 #include "worker/ddp/replica.h"
 
+#include <cublasLt.h>
+#include <cudnn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,8 +167,7 @@ static int share(struct engine *e, struct ddp_err *err)
 
 static void take(struct engine *e)
 {
-    for (int i = 0; i < e->nstages; i++) {
-        struct stage *s = &e->stages[i];
+    for (EACH_STAGE(s, e)) {
         stage_enter(s);
         layers_choose(s->sets[0].net, &e->tuner.choices, s->grads);
     }

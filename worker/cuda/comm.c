@@ -53,59 +53,51 @@ static void note(struct comm *c, const char *what, int rc)
     cuda_fail("%s", err.text);
 }
 
-/* A rank's devices, to detect two ranks on one device. */
+/* A rank's device, as in the error of two ranks on one: "GPU 0000:01:00.0 of node1". */
 struct seat {
-    char host[64], bus[COMM_LANES][32];
+    char name[128];
 };
 
-static void take_seat(const struct comm *c, struct seat *s)
+static int take_seats(const struct comm *c, struct seat seats[COMM_LANES],
+                      struct ddp_err *err)
 {
-    memset(s, 0, sizeof *s);
-    gethostname(s->host, sizeof s->host - 1);
+    char host[64] = "", bus[32] = "";
+    gethostname(host, sizeof host - 1);
     cuda_doing("which GPU");
-    for (int i = 0; i < c->lanes; i++)
-        CUDA(cudaDeviceGetPCIBusId(s->bus[i], sizeof s->bus[i], c->devices[i]));
-}
-
-/* A device that both have, or NULL. */
-static const char *both_have(const struct seat *a, const struct seat *b)
-{
-    for (int i = 0; i < COMM_LANES * COMM_LANES; i++) {
-        const char *bus = a->bus[i / COMM_LANES];
-        if (*bus && strcmp(bus, b->bus[i % COMM_LANES]) == 0 &&
-            strcmp(a->host, b->host) == 0)
-            return bus;
+    for (int i = 0; i < c->lanes; i++) {
+        CUDA(cudaDeviceGetPCIBusId(bus, sizeof bus, c->devices[i]));
+        snprintf(seats[i].name, sizeof seats[i].name, "GPU %s of %s", bus, host);
     }
-    return NULL;
+    return cuda_outcome(err);
 }
 
+/* A rank's own devices differ. */
 static int check_seats(const struct comm *c, const struct seat *all, struct ddp_err *err)
 {
-    for (int r = 0; r < c->size; r++) {
-        for (int q = 0; q < r; q++) {
-            const char *bus = both_have(&all[r], &all[q]);
-            if (bus)
+    for (int i = 0; i < c->size * c->lanes; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(all[i].name, all[k].name) == 0)
                 return err_set(err,
-                               "ranks %d and %d are both on GPU %s of %s, and NCCL wants "
-                               "one each; start fewer ranks there",
-                               q, r, bus, all[r].host);
-        }
-    }
+                               "ranks %d and %d are both on %s, and NCCL wants one each; "
+                               "start fewer ranks there",
+                               k / c->lanes, i / c->lanes, all[i].name);
     return 0;
 }
 
 /* Before NCCL is called: can all ranks call it? */
 static int meet(struct comm *c, int rc, struct ddp_err *err)
 {
-    struct seat mine;
-    take_seat(c, &mine);
-    if (rc == 0 && (open_library(err) < 0 || cuda_outcome(err) < 0))
-        rc = -1;
+    struct seat mine[COMM_LANES] = {0};
+    if (rc == 0)
+        rc = open_library(err);
+    if (rc == 0)
+        rc = take_seats(c, mine, err);
     if (rc < 0)
         err_prefix(err, "rank %d", c->rank);
     TRY(replica_agree(c->group, rc, NULL, err));
-    OWNED struct seat *all = xcalloc((size_t)c->size, sizeof *all);
-    TRY(ddp_all_gather(c->group, &mine, all, sizeof mine, DDP_U8, err));
+    size_t lanes = (size_t)c->lanes;
+    OWNED struct seat *all = xcalloc((size_t)c->size * lanes, sizeof *all);
+    TRY(ddp_all_gather(c->group, mine, all, lanes * sizeof *all, DDP_U8, err));
     return check_seats(c, all, err);
 }
 
@@ -260,11 +252,11 @@ static void look_around(struct comm *c)
     struct ddp_err why;
     if (ddp_test(c->watch, &done, &why) < 0) {
         c->watch = NULL;
-        cuda_fail("%s: %s", cuda_done_what(), why.text);
+        cuda_fail("%s: %s", cuda_doing_now(), why.text);
     }
     for (int i = 0; i < c->lanes; i++) {
         int state = 0, rc = nccl_api.async_error(c->nccl[i], &state);
-        note(c, cuda_done_what(), rc == 0 ? state : rc);
+        note(c, cuda_doing_now(), rc == 0 ? state : rc);
     }
 }
 
@@ -285,7 +277,7 @@ static void await(struct comm *c, cudaEvent_t event, int64_t timeout_ms)
             look_around(c);
         }
         if (now - began > timeout_ms * INT64_C(1000000))
-            cuda_fail("%s: rank %d has waited %g s for its GPU", cuda_done_what(),
+            cuda_fail("%s: rank %d has waited %g s for its GPU", cuda_doing_now(),
                       c ? c->rank : 0, (double)timeout_ms / 1000);
         if (now - began > SPIN_US * INT64_C(1000))
             nanosleep(&(struct timespec){0, 20000}, NULL);
@@ -297,7 +289,7 @@ void comm_await(struct comm *c, cudaEvent_t event, int64_t timeout_ms)
     if (cuda_failed())
         return;
     if (c && c->failed) {
-        cuda_fail("%s: NCCL was ended by an earlier error", cuda_done_what());
+        cuda_fail("%s: NCCL was ended by an earlier error", cuda_doing_now());
         return;
     }
     await(c, event, timeout_ms);

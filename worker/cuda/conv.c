@@ -7,6 +7,8 @@
  */
 #include "worker/cuda/layers_impl.h"
 
+#include "common/mem.h"
+
 #include <stdio.h>
 
 /* Must a filter's gradient be converted to float? */
@@ -26,48 +28,119 @@ static int filter_alignment(const struct layers *net, const struct layer *l,
     return at == 0 || lowest > 16 ? 16 : (int)lowest;
 }
 
-static struct convolution shape_of(const struct layers *net, const struct layer *l, int n,
-                                   enum pass pass)
+static int stride_of(const struct layer *l)
 {
-    return (struct convolution){.pass = pass,
-                                .type = dnn_type(net->type),
-                                .tensor_cores = net->settings.precision != PRECISION_FP32,
-                                .n = n,
-                                .C = l->given.C,
-                                .H = l->given.H,
-                                .W = l->given.W,
-                                .K = l->wide.C,
-                                .OH = l->wide.H,
-                                .OW = l->wide.W,
-                                .R = l->spec->size,
-                                .pad = l->spec->pad,
-                                .stride = l->spec->stride ? l->spec->stride : 1,
-                                .deterministic = net->settings.deterministic,
-                                .adds = pass == PASS_INPUTS && l->adds,
-                                .w_alignment = filter_alignment(net, l, pass)};
+    return l->spec->stride ? l->spec->stride : 1;
+}
+
+/* Is the product added to its result, x's gradient? */
+static bool adds(const struct layer *l, enum pass pass)
+{
+    return pass == PASS_INPUTS && l->adds;
 }
 
 static void conv_key(const struct layers *net, const struct layer *l, int n,
                      enum pass pass, char *text, size_t size)
 {
     static const char *const passes[] = {"forward", "filter", "image"};
-    struct convolution s = shape_of(net, l, n, pass);
-    snprintf(text, size, "%s %d %dx%dx%d %dx%d/%d+%d %s %d%s%s", passes[pass], s.n, s.C,
-             s.H, s.W, s.K, s.R, s.stride, s.pad,
-             precision_names[net->settings.precision], s.w_alignment,
-             s.adds ? " adds" : "", s.deterministic ? " deterministic" : "");
+    snprintf(text, size, "%s %d %dx%dx%d %dx%d/%d+%d %s %d%s%s", passes[pass], n,
+             l->given.C, l->given.H, l->given.W, l->wide.C, l->spec->size, stride_of(l),
+             l->spec->pad, precision_names[net->settings.precision],
+             filter_alignment(net, l, pass), adds(l, pass) ? " adds" : "",
+             net->settings.deterministic ? " deterministic" : "");
+}
+
+/* ---- the graph: y[n,OH,OW,K] of x[n,H,W,C] with w[K,R,R,C], or one of the gradients
+ * ----
+ *
+ * Dimensions are given as N, C, H, W; the strides describe that channels are last. */
+
+static const int64_t uids[] = {'x', 'w', 'y'};
+
+static cudnnBackendDescriptor_t make_tensor(struct dnn_graph *g, const struct layers *net,
+                                            int64_t uid, int N, int C, int H, int W,
+                                            int alignment)
+{
+    return dnn_tensor(
+        g, &(struct dnn_tensor){.uid = uid,
+                                .dims = {N, C, H, W},
+                                .strides = {(int64_t)C * H * W, 1, (int64_t)W * C, C},
+                                .type = dnn_type(net->type),
+                                .alignment = alignment});
+}
+
+static cudnnBackendDescriptor_t make_convolution(struct dnn_graph *g,
+                                                 const struct layer *l)
+{
+    cudnnDataType_t sums = CUDNN_DATA_FLOAT;
+    cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    const int64_t pads[] = {l->spec->pad, l->spec->pad};
+    const int64_t strides[] = {stride_of(l), stride_of(l)};
+    const int64_t dilations[] = {1, 1};
+    cudnnBackendDescriptor_t c = dnn_begin(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
+    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
+            &mode);
+    dnn_put_number(g, c, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2);
+    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
+    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
+    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
+    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
+    dnn_end(g, c);
+    return c;
+}
+
+/* The three kinds of operation, and the names of their attributes. */
+#define OPERATION(type, name, x, w, y)                           \
+    {                                                            \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x,       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w,       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y,       \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA,     \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA       \
+    }
+static const struct operation {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t x, w, y, convolution, alpha, beta;
+} operations[PASSES] = {
+    [PASS_FORWARD] = OPERATION(FORWARD, FORWARD, X, W, Y),
+    [PASS_WEIGHTS] = OPERATION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+    [PASS_INPUTS] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+};
+
+static struct dnn_graph *conv_graph(const struct layers *net, const struct layer *l,
+                                    int n, enum pass pass)
+{
+    struct dnn_graph *g = dnn_graph_make(net->settings.precision != PRECISION_FP32,
+                                         net->settings.deterministic);
+    const struct operation *is = &operations[pass];
+    const struct map_shape x = l->given, y = l->wide;
+    int R = l->spec->size, alignment = filter_alignment(net, l, pass);
+    float one = 1, beta = adds(l, pass) ? 1 : 0;
+    cudnnBackendDescriptor_t tx = make_tensor(g, net, uids[0], n, x.C, x.H, x.W, 16);
+    cudnnBackendDescriptor_t tw = make_tensor(g, net, uids[1], y.C, x.C, R, R, alignment);
+    cudnnBackendDescriptor_t ty = make_tensor(g, net, uids[2], n, y.C, y.H, y.W, 16);
+    cudnnBackendDescriptor_t c = make_convolution(g, l);
+    cudnnBackendDescriptor_t o = dnn_begin(g, is->type);
+    dnn_put_part(g, o, is->x, tx);
+    dnn_put_part(g, o, is->w, tw);
+    dnn_put_part(g, o, is->y, ty);
+    dnn_put_part(g, o, is->convolution, c);
+    dnn_put(g, o, is->alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    dnn_put(g, o, is->beta, CUDNN_TYPE_FLOAT, 1, &beta);
+    dnn_end(g, o);
+    dnn_graph_list(g, net->dnn, &o, 1);
+    return g;
 }
 
 /* ---- algorithms ---- */
 
 static void conv_describe(struct layers *net, const struct layer *l, struct layer_plan *p,
-                          enum pass pass, const char *key)
+                          enum pass pass)
 {
-    struct convolution shape = shape_of(net, l, p->n, pass);
-    struct dnn_graph **graph = layers_graph(net, key);
-    if (!*graph)
-        *graph = conv_graph_make(net->dnn, &shape);
-    p->products[pass].graph = *graph;
+    p->products[pass].graph = conv_graph(net, l, p->n, pass);
 }
 
 static int conv_build(struct layers *net, const struct layer *l,
@@ -84,15 +157,18 @@ static int conv_build(struct layers *net, const struct layer *l,
 
 /* ---- running ---- */
 
+/* Forward writes y, backward the gradient of w or x in its place. */
 static void conv_play(struct layers *net, const struct layer *l,
                       const struct layer_plan *p, enum pass pass)
 {
-    void *x = pass == PASS_INPUTS ? gradient_of(net, l->in) : input_of(net, l);
     void *w = pass != PASS_WEIGHTS ? weights_at(net, l->weight)
               : widens(net, pass)  ? net->dw
                                    : (void *)grads_of(net, l->weight);
-    void *y = pass == PASS_FORWARD ? product_of(net, l) : product_grad_of(net, l);
-    DNN(conv_graph_play(p->how[pass].plan, net->dnn, x, w, y, net->workspace));
+    const void *places[] = {
+        pass == PASS_INPUTS ? gradient_of(net, l->in) : input_of(net, l), w,
+        pass == PASS_FORWARD ? product_of(net, l) : product_grad_of(net, l)};
+    dnn_graph_play(p->how[pass].plan, net->dnn, ARRAY_LEN(uids), uids, places,
+                   net->workspace);
 }
 
 static const struct products conv_products = {conv_key, conv_describe, conv_build,

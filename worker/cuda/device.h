@@ -56,57 +56,32 @@ static inline int blocks_for(int64_t n)
 
 /* ---- types ---- */
 
-static __device__ inline float get(float v)
+/* To a float, and from it: rounded to the nearest. */
+template <class T> static __device__ inline float get(T v)
 {
-    return v;
+    return (float)v;
 }
 
-static __device__ inline float get(__nv_bfloat16 v)
+template <class T> static __device__ inline void put(T *to, float v)
 {
-    return __bfloat162float(v);
-}
-
-static __device__ inline float get(__half v)
-{
-    return __half2float(v);
-}
-
-static __device__ inline void put(float *to, float v)
-{
-    *to = v;
-}
-
-static __device__ inline void put(__nv_bfloat16 *to, float v)
-{
-    *to = __float2bfloat16_rn(v);
-}
-
-static __device__ inline void put(__half *to, float v)
-{
-    *to = __float2half_rn(v);
+    *to = T(v);
 }
 
 /* Runs a statement with T as the type. */
-#define FOR_TYPE(type, ...)          \
-    do {                             \
-        switch (type) {              \
-        case CUDA_F32: {             \
-            typedef float T;         \
-            __VA_ARGS__;             \
-            break;                   \
-        }                            \
-        case CUDA_BF16: {            \
-            typedef __nv_bfloat16 T; \
-            __VA_ARGS__;             \
-            break;                   \
-        }                            \
-        case CUDA_F16: {             \
-            typedef __half T;        \
-            __VA_ARGS__;             \
-            break;                   \
-        }                            \
-        }                            \
+#define FOR_TYPE(type, ...)                                  \
+    do {                                                     \
+        switch (type) {                                      \
+            TYPE_CASE(CUDA_F32, float, __VA_ARGS__)          \
+            TYPE_CASE(CUDA_BF16, __nv_bfloat16, __VA_ARGS__) \
+            TYPE_CASE(CUDA_F16, __half, __VA_ARGS__)         \
+        }                                                    \
     } while (0)
+#define TYPE_CASE(type, name, ...) \
+    case type: {                   \
+        typedef name T;            \
+        __VA_ARGS__;               \
+        break;                     \
+    }
 
 /* The same, with V: 16 bytes of elements at once, or one element. */
 #define FOR_PACK(type, wide, ...)               \

@@ -117,7 +117,7 @@ static int same_sight(const struct sight *all, int size, int r, int *mine)
 }
 
 /* Gives all ranks two devices each, or one; the same decision on all ranks. */
-static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp_err *err)
+static int choose_two(struct engine *e, struct ddp_err *err)
 {
     const struct sight own = look();
     OWNED struct sight *all = xcalloc((size_t)e->size, sizeof *all);
@@ -126,8 +126,8 @@ static int choose_two(struct engine *e, int devices[PIPELINE_STAGES], struct ddp
     for (int r = 0; r < e->size; r++)
         two = two && all[r].n >= 2 * same_sight(all, e->size, r, &mine);
     same_sight(all, e->size, e->rank, &mine);
-    devices[0] = two ? 2 * mine : own.n > 0 ? mine % own.n : 0;
-    devices[1] = devices[0] + two;
+    first_of(e)->device = two ? 2 * mine : own.n > 0 ? mine % own.n : 0;
+    last_of(e)->device = first_of(e)->device + two;
     return 0;
 }
 
@@ -159,22 +159,19 @@ static int cut_layers(struct engine *e, struct ddp_err *err)
     TRY(pipeline_split(m, e->nstages, first, err));
     e->micro = e->nstages > 1 ? pipeline_micro_batches(batch, e->job.how.micro) : 1;
     e->max_micro = (batch + e->micro - 1) / e->micro;
-    for (int i = 0; i < e->nstages; i++) {
-        struct stage *s = &e->stages[i];
-        s->from = first[i];
-        s->to = first[i + 1];
+    for (EACH_STAGE(s, e)) {
+        s->from = first[s->index];
+        s->to = first[s->index + 1];
         s->part = layers_part(m, s->from, s->to);
     }
     return 0;
 }
 
 /* Stages on one device share its memory, and its lane (comm.h). */
-static void put_on(struct engine *e, const int *devices)
+static void share(struct engine *e)
 {
-    for (int i = 0; i < e->nstages; i++) {
-        struct stage *s = &e->stages[i];
-        s->device = devices[i];
-        s->lane = i > 0 && devices[i] == devices[0] ? 0 : i;
+    for (EACH_STAGE(s, e)) {
+        s->lane = s->device == first_of(e)->device ? 0 : s->index;
         s->memory = &e->memories[s->lane];
         s->memory->device = s->device;
     }
@@ -182,35 +179,28 @@ static void put_on(struct engine *e, const int *devices)
 
 void stages_place_as(struct engine *e, const struct engine *other)
 {
-    int devices[PIPELINE_STAGES];
-    struct ddp_err ignored;
-    for (int i = 0; i < e->nstages; i++)
-        devices[i] = other->stages[i].device;
-    cut_layers(e, &ignored); /* succeeded for the other */
-    put_on(e, devices);
+    for (EACH_STAGE(s, e))
+        s->device = other->stages[s->index].device;
+    cut_layers(e, NULL); /* succeeded for the other */
+    share(e);
     e->far = other->far;
 }
 
 int stages_place(struct engine *e, struct ddp_err *err)
 {
-    int n = 0, devices[PIPELINE_STAGES] = {0};
-    struct ddp_err why;
+    int n = 0;
     if (e->nstages > 1)
-        TRY(choose_two(e, devices, err));
-    int rc = count_devices(&n, &why);
-    if (rc == 0 && e->nstages == 1)
-        devices[0] = e->job.local_rank % n;
-    put_on(e, devices);
-    for (int i = e->nstages - 1; i >= 0 && rc == 0; i--)
-        rc = use_device(e, devices[i], &why);
-    if (rc == 0)
-        rc = cut_layers(e, &why);
-    if (rc == 0 && e->nstages > 1) {
+        TRY(choose_two(e, err));
+    TRY(count_devices(&n, err));
+    if (e->nstages == 1)
+        first_of(e)->device = e->job.local_rank % n;
+    share(e);
+    for (EACH_STAGE_BACK(s, e))
+        TRY(use_device(e, s->device, err));
+    TRY(cut_layers(e, err));
+    if (e->nstages > 1) {
         make_peers(e, 0, 1);
         make_peers(e, 1, 0);
-        rc = cuda_outcome(&why);
     }
-    if (rc < 0)
-        *err = why;
-    return rc;
+    return cuda_outcome(err);
 }

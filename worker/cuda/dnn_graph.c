@@ -14,6 +14,21 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+
+bool dnn_note(cudnnStatus_t rc)
+{
+    char why[256] = "";
+    if (rc == CUDNN_STATUS_SUCCESS)
+        return !cuda_failed();
+#if CUDNN_MAJOR >= 9 /* the reason, in lines */
+    cudnnGetLastErrorString(why, sizeof why);
+    why[strcspn(why, "\n")] = '\0';
+#endif
+    cuda_fail("%s: cuDNN: %s%s%s", cuda_doing_now(), cudnnGetErrorString(rc),
+              *why ? ": " : "", why);
+    return false;
+}
 
 /* ---- descriptors ---- */
 
@@ -71,6 +86,7 @@ void dnn_graph_free(struct dnn_graph *g)
 {
     while (g->n > 0)
         cudnnBackendDestroyDescriptor(g->of[--g->n]);
+    free(g->key);
     free(g);
 }
 
@@ -197,27 +213,19 @@ int dnn_graph_plan(struct dnn_graph *g, cudnnHandle_t dnn, int place, size_t wor
            needs >= 0 && (uint64_t)needs <= workspace;
 }
 
-cudnnStatus_t dnn_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn, int n,
-                             const int64_t *uids, const void *const *places,
-                             void *workspace)
+void dnn_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn, int n,
+                    const int64_t *uids, const void *const *places, void *workspace)
 {
-    cudnnBackendDescriptor_t pack;
-    cudnnStatus_t rc =
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    if (rc != CUDNN_STATUS_SUCCESS)
-        return rc;
-    rc = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                  CUDNN_TYPE_VOID_PTR, n, places);
-    if (rc == CUDNN_STATUS_SUCCESS)
-        rc = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
-                                      CUDNN_TYPE_INT64, n, uids);
-    if (rc == CUDNN_STATUS_SUCCESS)
-        rc = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
-                                      CUDNN_TYPE_VOID_PTR, 1, &workspace);
-    if (rc == CUDNN_STATUS_SUCCESS)
-        rc = cudnnBackendFinalize(pack);
-    if (rc == CUDNN_STATUS_SUCCESS)
-        rc = cudnnBackendExecute(dnn, plan, pack);
-    cudnnBackendDestroyDescriptor(pack);
-    return rc;
+    cudnnBackendDescriptor_t pack = NULL;
+    DNN(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                                 CUDNN_TYPE_VOID_PTR, n, places));
+    DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS,
+                                 CUDNN_TYPE_INT64, n, uids));
+    DNN(cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
+                                 CUDNN_TYPE_VOID_PTR, 1, &workspace));
+    DNN(cudnnBackendFinalize(pack));
+    DNN(cudnnBackendExecute(dnn, plan, pack));
+    if (pack)
+        cudnnBackendDestroyDescriptor(pack);
 }

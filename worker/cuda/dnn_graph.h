@@ -11,15 +11,29 @@
  * are skipped; that is no error. Plans are built outside of capture; executing one may be
  * captured.
  *
- * conv_graph.h and attention_graph.h make graphs.
+ * conv.c and attention_graph.h make graphs. Sums are float.
  */
 #ifndef WORKER_CUDA_DNN_GRAPH_H
 #define WORKER_CUDA_DNN_GRAPH_H
+
+#include "worker/cuda/failure.h"
+#include "worker/cuda/kernels.h"
 
 #include <cudnn.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* As CUDA(). */
+#define DNN(call) dnn_note(cuda_failed() ? CUDNN_STATUS_SUCCESS : (call))
+bool dnn_note(cudnnStatus_t rc);
+
+static inline cudnnDataType_t dnn_type(enum cuda_type type)
+{
+    return type == CUDA_F32    ? CUDNN_DATA_FLOAT
+           : type == CUDA_BF16 ? CUDNN_DATA_BFLOAT16
+                               : CUDNN_DATA_HALF;
+}
 
 enum { MOST_CONFIGS = 48, MOST_PARTS = 128 + 2 * MOST_CONFIGS };
 
@@ -31,6 +45,8 @@ struct dnn_graph {
     cudnnBackendDescriptor_t configs[MOST_CONFIGS]; /* NULL: cannot be taken */
     cudnnBackendDescriptor_t plans[MOST_CONFIGS];   /* NULL: not built yet */
     int nconfigs;
+    char *key; /* owned: of the products that share the graph, in a list; or NULL */
+    struct dnn_graph *next;
 };
 
 /* tensor_cores: operands may be rounded; deterministic: no engine whose results vary. */
@@ -71,8 +87,7 @@ int dnn_graph_plan(struct dnn_graph *g, cudnnHandle_t dnn, int place, size_t wor
                    cudnnBackendDescriptor_t *plan);
 
 /* Runs on the handle's stream, with the tensors' addresses. */
-cudnnStatus_t dnn_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn, int n,
-                             const int64_t *uids, const void *const *places,
-                             void *workspace);
+void dnn_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn, int n,
+                    const int64_t *uids, const void *const *places, void *workspace);
 
 #endif

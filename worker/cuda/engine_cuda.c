@@ -195,9 +195,9 @@ static int cuda_push(struct engine *e, struct ddp_err *err)
 {
     transfer_model(e, TO_DEVICE);
     stages_tie(e);
-    for (int i = 0; i < e->nstages; i++) {
-        stage_enter(&e->stages[i]);
-        layers_refresh(e->stages[i].sets[0].net);
+    for (EACH_STAGE(s, e)) {
+        stage_enter(s);
+        layers_refresh(s->sets[0].net);
     }
     stages_join(e);
     return cuda_outcome(err);

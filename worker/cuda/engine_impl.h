@@ -3,10 +3,9 @@
  * engine_cuda.c: the engine's interface, and the life of a step; transfer.c: copies of
  * the model between host and devices; devices.c: the choice of devices and of each
  * one's layers; setup.c: memory, streams and data; record.c: a step captured as a
- * graph; stages.c: the pipeline schedule of its micro-batches; streams.c: dependencies
- * between streams; sums.c: reductions over the ranks; autotune_ranks.c: the same
- * algorithms on all ranks; spans.c: durations of a step's parts; nan_trace.c: the
- * layer in which a NaN began.
+ * graph; stages.c: the pipeline schedule of its micro-batches; sums.c: reductions over
+ * the ranks; autotune_ranks.c: the same algorithms on all ranks; spans.c: durations of a
+ * step's parts; nan_trace.c: the layer in which a NaN began.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -89,7 +88,7 @@ struct stage {
     char where[16];          /* in errors: ", stage 2"; "" if it is the only one */
     int from, to;            /* layers */
     struct layers_part part; /* its parameters */
-    struct device_memory *memory;
+    struct resources *memory;
     /* compute; reductions; to the neighbouring stage */
     cudaStream_t main, sums, away;
     cudaEvent_t ready, summed; /* between main and sums */
@@ -120,7 +119,7 @@ struct engine {
     struct engine_job job;
     int rank, size, nstages;
     struct stage stages[PIPELINE_STAGES];
-    struct device_memory memories[PIPELINE_STAGES]; /* one per device */
+    struct resources memories[PIPELINE_STAGES]; /* one per device */
     int micro, max_micro; /* number of micro-batches; most samples of one */
     struct mail *mail;    /* pinned; NULL unless `far` */
     bool far;             /* the stages' devices cannot access each other */
@@ -154,6 +153,15 @@ static inline struct stage *last_of(struct engine *e)
 {
     return &e->stages[e->nstages - 1];
 }
+
+/* for (EACH_STAGE(s, e)) */
+#define EACH_STAGE(s, e)           \
+    struct stage *s = first_of(e); \
+    s <= last_of(e);               \
+    s++
+#define EACH_STAGE_BACK(s, e)         \
+    struct stage *s = last_of(e) + 1; \
+    s-- > first_of(e);
 
 static inline float *scale_of(const struct stage *s)
 {
@@ -245,7 +253,7 @@ int stages_place(struct engine *e, struct ddp_err *err);
 /* Copies another engine's choice, for another batch size. */
 void stages_place_as(struct engine *e, const struct engine *other);
 
-/* ---- streams.c ---- */
+/* ---- stages.c ---- */
 
 /* Makes the stage's device current. Required before kernels are launched on its
  * streams, not before copies and waits. */
@@ -258,8 +266,6 @@ void stages_fork(struct engine *e);
 void stages_join(struct engine *e);
 /* What is done from here on (cuda_doing()), and at which stage: "a step, stage 2". */
 void stage_doing(const struct stage *s, const char *what);
-
-/* ---- stages.c ---- */
 
 /* Adds "conv1 to conv2 | fc1 to fc2 on GPUs 0 and 1" to the engine's text. */
 void stages_describe(struct engine *e);

@@ -19,7 +19,7 @@ void cuda_doing(const char *fmt, ...)
     va_end(ap);
 }
 
-const char *cuda_done_what(void)
+const char *cuda_doing_now(void)
 {
     return phase.doing;
 }

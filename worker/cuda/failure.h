@@ -23,7 +23,7 @@ extern "C" {
 
 /* What is done from here on, for the error: "'conv1' forward". */
 void cuda_doing(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-const char *cuda_done_what(void);
+const char *cuda_doing_now(void);
 
 /* Makes this call, unless something has failed. True: nothing has, this call included. */
 #define CUDA(call) cuda_note(cuda_failed() ? cudaSuccess : (call))

@@ -53,35 +53,27 @@ void layers_warm_norms(struct layers *net)
     }
 }
 
-static void norm_forward(struct layers *net, const struct layer *l,
-                         const struct cuda_norm *norm)
-{
-    if (net->step && norm->shared) {
-        cuda_norm_measure(norm, input_of(net, l), net->stream);
-        sum_norm(net, l, 2 * (size_t)l->given.C + 1);
-    }
-    cuda_norm(norm, input_of(net, l), l->shortcut < 0 ? NULL : net->layers[l->shortcut].y,
-              net->step != NULL, l->y, net->stream);
-}
-
-static void norm_back(struct layers *net, const struct layer *l,
-                      const struct cuda_norm *norm)
-{
-    const void *dy = net->slots[l->slot];
-    float *dw = grads_of(net, l->weight), *dbias = grads_of(net, l->bias);
-    if (norm->shared) {
-        cuda_norm_back_measure(norm, input_of(net, l), l->y, dy, dw, dbias, net->stream);
-        sum_norm(net, l, 2 * (size_t)l->given.C);
-    }
-    cuda_norm_back(norm, input_of(net, l), l->y, dy, dw, dbias, gradient_of(net, l->in),
-                   gradient_of(net, l->shortcut), net->stream);
-}
-
 static void batch_norm(struct layers *net, const struct layer *l,
                        const struct layer_plan *p, bool back)
 {
-    struct cuda_norm norm = norm_of(net, l, p->n);
-    (back ? norm_back : norm_forward)(net, l, &norm);
+    const struct cuda_norm norm = norm_of(net, l, p->n);
+    const void *x = input_of(net, l), *dy = back ? net->slots[l->slot] : NULL;
+    float *dw = back ? grads_of(net, l->weight) : NULL;
+    float *dbias = back ? grads_of(net, l->bias) : NULL;
+    size_t sums = 2 * (size_t)l->given.C;
+    if (back && norm.shared) {
+        cuda_norm_back_measure(&norm, x, l->y, dy, dw, dbias, net->stream);
+        sum_norm(net, l, sums);
+    } else if (net->step && norm.shared) {
+        cuda_norm_measure(&norm, x, net->stream);
+        sum_norm(net, l, sums + 1);
+    }
+    if (back)
+        cuda_norm_back(&norm, x, l->y, dy, dw, dbias, gradient_of(net, l->in),
+                       gradient_of(net, l->shortcut), net->stream);
+    else
+        cuda_norm(&norm, x, l->shortcut < 0 ? NULL : net->layers[l->shortcut].y,
+                  net->step != NULL, l->y, net->stream);
 }
 
 const struct layer_op layer_batch_norm = {NULL, batch_norm};
@@ -139,35 +131,36 @@ static void tokens_back(struct layers *net, const struct layer *l, int n)
         drop(net, l, dy, n);
 }
 
-void layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
-                    int batch)
+void layers_forward(struct layers *net, int n, const struct cuda_step *s, int batch)
 {
+    const struct layers_plan *p = layers_plan(net, n);
     net->step = s;
     net->batch = batch;
     for (int i = net->from; p && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
         say_doing(net, l, "forward");
-        if (takes_part(net, l, p->n))
+        if (takes_part(net, l, n))
             l->op->run(net, l, &p->layers[i], false);
-        if (drops(net, l) && p->n > 0)
-            drop(net, l, l->y, p->n);
+        if (drops(net, l) && n > 0)
+            drop(net, l, l->y, n);
         if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
-            cuda_add(l->y, net->layers[l->shortcut].y, (int64_t)l->outputs * p->n,
-                     net->type, net->stream);
+            cuda_add(l->y, net->layers[l->shortcut].y, (int64_t)l->outputs * n, net->type,
+                     net->stream);
         tell_done(net, l, "forward");
     }
 }
 
-void layers_backward(struct layers *net, struct layers_plan *p, float *grads)
+void layers_backward(struct layers *net, int n, float *grads)
 {
+    const struct layers_plan *p = layers_plan(net, n);
     const struct layers_settings *s = &net->settings;
     net->grads = grads;
     for (int i = net->to - 1; p && i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
         say_doing(net, l, "backward");
-        if (net->tokens && p->n > 0)
-            tokens_back(net, l, p->n);
-        if (takes_part(net, l, p->n))
+        if (net->tokens && n > 0)
+            tokens_back(net, l, n);
+        if (takes_part(net, l, n))
             l->op->run(net, l, &p->layers[i], true);
         tell_done(net, l, "backward");
         if (l->weight && s->ready)
@@ -176,16 +169,17 @@ void layers_backward(struct layers *net, struct layers_plan *p, float *grads)
     }
 }
 
-void layers_warm_up(struct layers *net, struct layers_plan *p, float *grads)
+void layers_warm_up(struct layers *net, int n, float *grads)
 {
     const struct layers_settings settings = net->settings;
-    if (!p || p->warm || p->n == 0)
+    struct layers_plan *p = layers_plan(net, n);
+    if (!p || p->warm || n == 0)
         return;
     layers_settle(net, p, grads);
     net->settings.sum = NULL; /* other ranks may have nothing to warm up */
     net->settings.ready = NULL;
-    layers_forward(net, p, NULL, 0);
-    layers_backward(net, p, grads);
+    layers_forward(net, n, NULL, 0);
+    layers_backward(net, n, grads);
     net->settings = settings;
     p->warm = !cuda_failed();
 }

@@ -2,8 +2,9 @@
  *
  * Products are computed by cuBLASLt and cuDNN, all else by kernels.h. Everything is
  * launched on one stream without waiting, so that a step can be captured as a graph.
- * Descriptors and algorithms are made for one number of samples, a plan; there are few
- * of those: the batch, and the last one of an epoch.
+ * Descriptors and algorithms are made for one number of samples, a plan, when it comes
+ * first, which allocates and so must not be during capture. There are few of those: the
+ * batch, and the last one of an epoch.
  *
  * Images have their channels last, [n,H,W,C], and weights of images, too: a
  * convolution's are [K,R,R,C], those of a linear layer behind images [K,H,W,C]
@@ -23,8 +24,7 @@
 
 #include <stdbool.h>
 
-struct layers;      /* layers, activations for up to max_batch */
-struct layers_plan; /* the layers for n samples; owned by its net */
+struct layers; /* layers, activations for up to max_batch */
 
 /* Sums n numbers over the ranks, on the net's stream. */
 typedef void (*layers_sum_fn)(double *v, size_t n, void *arg);
@@ -68,17 +68,12 @@ void layers_turn(const struct model *model, int from, int to, const float *in, f
  * floats, borrowed. Memory is allocated from `memory`, on the current device, which must
  * be the same at each call. After a failure the net may only be destroyed. */
 struct layers *layers_create(struct model *model, struct layers_settings settings,
-                             float *weights, struct device_memory *memory,
+                             float *weights, struct resources *memory,
                              cudaStream_t stream);
 /* A view: the same layers with their own activations, for another batch in flight on
  * the same stream. It must be freed before `of`, whose plans it uses. */
-struct layers *layers_create_view(struct layers *of, struct device_memory *memory);
+struct layers *layers_create_view(struct layers *of, struct resources *memory);
 void layers_destroy(struct layers *net);
-
-/* The plan for n samples, created at first use, which allocates and so must not be
- * during capture. 0 samples: only shared norms take part. NULL: a failure, which the
- * functions below that take a plan then leave as it is. */
-struct layers_plan *layers_plan(struct layers *net, int n);
 
 /* From now on plans, those that exist included, take these algorithms: a line
  * "KEY=PLACE" for a product (products.h), borrowed; its first line counts. The owner may
@@ -107,8 +102,7 @@ struct layers_ends layers_ends(const struct layers *net);
 /* For tokens, whose logits are computed in parts: the loss and, if l->s is set, the
  * gradients of the last layer's output and, as the first part of the sum in `grads`,
  * of the embedding's weight. */
-void layers_token_loss(struct layers *net, const struct layers_plan *p,
-                       const struct cuda_loss *l, float *grads);
+void layers_token_loss(struct layers *net, const struct cuda_loss *l, float *grads);
 
 /* An activation from a layer before `cut` that layers after it use; and its gradient. */
 enum { LAYERS_BORDERS = 4 };
@@ -124,22 +118,22 @@ int layers_borders(const struct layers *net, int cut,
 /* Runs each sum of norms over the ranks once, without effect. */
 void layers_warm_norms(struct layers *net);
 
-/* From the input, or the borders, to the output, or the borders, as
- * micro-batch `batch` of the step. `s` NULL: a test, without dropout. */
-void layers_forward(struct layers *net, struct layers_plan *p, const struct cuda_step *s,
-                    int batch);
+/* n samples from the input, or the borders, to the output, or the borders, as
+ * micro-batch `batch` of the step. `s` NULL: a test, without dropout. Without samples
+ * only shared norms take part. */
+void layers_forward(struct layers *net, int n, const struct cuda_step *s, int batch);
 /* From the output's gradient, or the borders, backward into `grads`, which has the
  * layout of the weights; follows layers_forward(). */
-void layers_backward(struct layers *net, struct layers_plan *p, float *grads);
+void layers_backward(struct layers *net, int n, float *grads);
 
 /* After a pass of n samples: which of model_tell_place()'s places have a number that is
  * not finite? The host may copy the result when the stream has reached this point. */
 const float *layers_find_bad(struct layers *net, int n);
 
-/* Runs forward and backward once for a plan, without effect: libraries load kernels
+/* Runs forward and backward once for n samples, without effect: libraries load kernels
  * and may allocate at a product's first run, which is not allowed during capture. As
  * in a test, so that running means are unchanged, and without other ranks; it
  * overwrites what every step writes anew, `grads` included. */
-void layers_warm_up(struct layers *net, struct layers_plan *p, float *grads);
+void layers_warm_up(struct layers *net, int n, float *grads);
 
 #endif

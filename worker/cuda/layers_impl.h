@@ -44,13 +44,6 @@ struct layers_plan {
     struct layer_plan layers[]; /* as a net's */
 };
 
-/* A graph of cuDNN, whose plans are kept as long as the net, since captured graphs use
- * them. */
-struct built {
-    char *key;               /* owned */
-    struct dnn_graph *graph; /* owned */
-};
-
 struct layers {
     struct layers_settings settings;
     enum cuda_type type;      /* of activations */
@@ -79,8 +72,7 @@ struct layers {
     size_t workspace_bytes;    /* WORKSPACE, or more if a convolution needs it */
     struct layers_plan *plans; /* owned, the latest first; a view uses the owner's */
     char *const *choices;      /* borrowed: layers_choose()'s; NULL: none */
-    struct built *built;       /* owned: of any number of samples */
-    size_t nbuilt;
+    struct dnn_graph *graphs;  /* owned: as long as the net, captured graphs use them */
     const struct cuda_step *step; /* of this pass, on the device; NULL: a test */
     int batch;                    /* its micro-batch */
 };
@@ -88,13 +80,6 @@ struct layers {
 static inline size_t type_size(enum cuda_type type)
 {
     return type == CUDA_F32 ? 4 : 2;
-}
-
-static inline cudnnDataType_t dnn_type(enum cuda_type type)
-{
-    return type == CUDA_F32    ? CUDNN_DATA_FLOAT
-           : type == CUDA_BF16 ? CUDNN_DATA_BFLOAT16
-                               : CUDNN_DATA_HALF;
 }
 
 static inline bool is_conv(const struct layer *l)
@@ -195,6 +180,9 @@ static inline size_t layers_places(const struct layers *net)
 
 /* ---- plan.c ---- */
 
+/* The plan for n samples; NULL: a failure. */
+struct layers_plan *layers_plan(struct layers *net, int n);
+
 /* Runs each of a plan's products once, with an algorithm that its library accepts. */
 void layers_settle(struct layers *net, struct layers_plan *p, float *grads);
 
@@ -211,8 +199,6 @@ struct site {
 typedef void (*product_fn)(struct layers *net, const struct site *at, void *arg);
 void layers_each_product(struct layers *net, struct layers_plan *p, product_fn one,
                          void *arg);
-/* cuDNN's graph of this key, which equal products share; NULL there: it is to be made. */
-struct dnn_graph **layers_graph(struct layers *net, const char *key);
 /* Frees all plans of a net that is no view. */
 void layers_forget_plans(struct layers *net);
 

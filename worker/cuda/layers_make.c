@@ -119,7 +119,7 @@ static bool crosses(const struct layers *net, int of, int cut)
     return of < cut && cut < net->nlayers && model_used_after(net->host, cut - 1, of);
 }
 
-static void take_slots(struct layers *net, struct device_memory *memory)
+static void take_slots(struct layers *net, struct resources *memory)
 {
     OWNED int *slots = xcalloc((size_t)net->nlayers, sizeof *slots);
     size_t sizes[MODEL_MAX_SLOTS] = {0};
@@ -148,7 +148,7 @@ static size_t floats_saved(const struct layer *l, size_t batch)
                                               : 0;
 }
 
-static void take_activations(struct layers *net, struct device_memory *memory)
+static void take_activations(struct layers *net, struct resources *memory)
 {
     const char *what = "activations";
     size_t widest = 0, filter = 0, queries = 0, batch = (size_t)net->settings.max_batch;
@@ -197,7 +197,7 @@ static void take_activations(struct layers *net, struct device_memory *memory)
 }
 
 /* Running means and variances, with the layout of the model's block. */
-static void take_buffers(struct layers *net, struct device_memory *memory)
+static void take_buffers(struct layers *net, struct resources *memory)
 {
     size_t at = 0, bytes = net->part.buffer_count * sizeof(float);
     if (bytes > 0)
@@ -209,7 +209,7 @@ static void take_buffers(struct layers *net, struct device_memory *memory)
 }
 
 /* A workspace with which each product has an algorithm. */
-static void take_workspace(struct layers *net, struct device_memory *memory)
+static void take_workspace(struct layers *net, struct resources *memory)
 {
     enum { LARGER = 4 };
     if (cuda_failed())
@@ -223,7 +223,7 @@ static void take_workspace(struct layers *net, struct device_memory *memory)
     net->workspace = device_alloc(memory, "workspace", net->workspace_bytes);
 }
 
-static void take_all(struct layers *net, struct device_memory *memory)
+static void take_all(struct layers *net, struct resources *memory)
 {
     size_t narrow = (net->part.count + net->part.tied) * type_size(net->type);
     net->narrow = net->type == CUDA_F32 ? (char *)net->weights
@@ -239,7 +239,7 @@ static void take_all(struct layers *net, struct device_memory *memory)
 }
 
 struct layers *layers_create(struct model *model, struct layers_settings settings,
-                             float *weights, struct device_memory *memory,
+                             float *weights, struct resources *memory,
                              cudaStream_t stream)
 {
     static const enum cuda_type types[] = {[PRECISION_FP32] = CUDA_F32,
@@ -268,7 +268,7 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     return net;
 }
 
-struct layers *layers_create_view(struct layers *of, struct device_memory *memory)
+struct layers *layers_create_view(struct layers *of, struct resources *memory)
 {
     struct layers *net = xcalloc(1, sizeof *net);
     size_t n = (size_t)of->nlayers + LOGITS;

@@ -58,11 +58,10 @@ static __global__ void mse_loss(struct cuda_loss l, const float *y, const float 
         tell(l.s, l.batch, loss / l.K, l.n, 0, l.head, l.own);
 }
 
-void cuda_mse_loss(const struct cuda_loss *given, const float *y, const float *t,
-                   void *dy, cudaStream_t stream)
+void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
+                   cudaStream_t stream)
 {
-    struct cuda_loss l = *given;
-    FOR_TYPE(l.type, LAUNCH(mse_loss<T>, 1, THREADS, stream, l, y, t, (T *)dy));
+    FOR_TYPE(l->type, LAUNCH(mse_loss<T>, 1, THREADS, stream, *l, y, t, (T *)dy));
 }
 
 /* ---- classes of images, and tokens ---- */
@@ -149,14 +148,13 @@ static __global__ void class_loss(struct cuda_loss l, const float *logits,
     }
 }
 
-void cuda_class_loss(const struct cuda_loss *given, const float *logits,
+void cuda_class_loss(const struct cuda_loss *l, const float *logits,
                      const uint32_t *labels, int context, int from, int rows,
                      void *dlogits, float *losses, cudaStream_t stream)
 {
-    struct cuda_loss l = *given;
-    FOR_TYPE(l.type,
+    FOR_TYPE(l->type,
              LAUNCH(class_loss<T>, rows < MAX_BLOCKS ? rows : MAX_BLOCKS, THREADS, stream,
-                    l, logits, labels, context, from, rows, (T *)dlogits, losses));
+                    *l, logits, labels, context, from, rows, (T *)dlogits, losses));
 }
 
 static __global__ void class_losses(struct cuda_loss l, const float *losses, int context)
@@ -176,8 +174,7 @@ static __global__ void class_losses(struct cuda_loss l, const float *losses, int
 void cuda_class_losses(const struct cuda_loss *l, const float *losses, int context,
                        cudaStream_t stream)
 {
-    struct cuda_loss of = *l;
-    LAUNCH(class_losses, 1, THREADS, stream, of, losses, context);
+    LAUNCH(class_losses, 1, THREADS, stream, *l, losses, context);
 }
 
 template <class T> static __global__ void find_bad(const T *x, int64_t n, float *found)

@@ -39,8 +39,8 @@ static void look_at(struct engine *e, int from, int k, int batch,
     int places = 1 + 3 * model_layers(e->job.model);
     OWNED float *found = xcalloc((size_t)places, sizeof *found);
     stages_forward(e, from, k, true, batch);
-    for (int i = 0; i < e->nstages; i++)
-        look(&e->stages[i], k, found);
+    for (EACH_STAGE(s, e))
+        look(s, k, found);
     for (int i = 0; k > 0 && !isfinite(result->loss) && i < places; i++)
         if (found[i] > 0 && !*result->where)
             result->depth =

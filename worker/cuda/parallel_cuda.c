@@ -43,7 +43,7 @@ struct device {
     bool shard;
     int64_t timeout_ms; /* of each wait */
     struct comm *comm;  /* owned; NULL: one rank */
-    struct device_memory memory;
+    struct resources memory;
     float *weights, *grads, *states[OPTIM_STATES];
     float *on_host;  /* owned: of cuda_fetch(), until cuda_forget() */
     bool begun;      /* the states are on the device */
@@ -73,48 +73,36 @@ static void follow_caller(struct device *d, const char *doing)
 
 /* ---- making ---- */
 
-static void check_memory(const struct device *d, const float *at, const char *kind,
-                         size_t i)
-{
-    struct cudaPointerAttributes a;
-    if (!at || !CUDA(cudaPointerGetAttributes(&a, at)) || a.type == cudaMemoryTypeManaged)
-        return;
-    if (a.type != cudaMemoryTypeDevice || a.device != d->index)
-        cuda_fail("the %s of parameter %zu are not in the memory of GPU %d, which is the "
-                  "current device",
-                  kind, i, d->index);
-}
-
 static void check_params(const struct device *d)
 {
+    struct cudaPointerAttributes a;
     cuda_doing("where parameters are");
-    for (size_t i = 0; i < d->job.n; i++) {
-        check_memory(d, d->job.params[i].weight, "weights", i);
-        check_memory(d, d->job.params[i].grad, "gradients", i);
+    for (size_t i = 0; i < 2 * d->job.n; i++) {
+        const struct ddp_param *p = &d->job.params[i / 2];
+        const float *at = i % 2 ? p->grad : p->weight;
+        if (!at || !CUDA(cudaPointerGetAttributes(&a, at)) ||
+            a.type == cudaMemoryTypeManaged)
+            continue;
+        if (a.type != cudaMemoryTypeDevice || a.device != d->index)
+            cuda_fail("the %s of parameter %zu are not in the memory of GPU %d, which is "
+                      "the current device",
+                      i % 2 ? "gradients" : "weights", i / 2, d->index);
     }
 }
 
 static void allocate(struct device *d)
 {
-    struct device_memory *m = &d->memory;
-    const struct optim *o = d->job.optim;
+    struct resources *m = &d->memory;
     const struct rank_piece *last = &d->job.pieces[d->job.npieces - 1];
-    size_t block = d->job.floats * sizeof(float), mine = last->start + last->at.count;
+    size_t block = d->job.floats * sizeof(float);
     d->weights = device_alloc(m, "weights", block);
     d->grads = device_alloc(m, "gradients", block);
-    for (int k = 0; k < OPTIM_STATES; k++)
-        if (o->states[k])
-            d->states[k] = device_alloc(m, "the optimiser", mine * sizeof(float));
-    if (o->nborders > 0) {
-        size_t borders = o->nborders * sizeof *o->borders;
-        d->borders = device_alloc(m, "the optimiser", borders);
-        CUDA(cudaMemcpy(d->borders, o->borders, borders, cudaMemcpyHostToDevice));
-    }
+    d->borders = optim_alloc(m, d->job.optim, last->start + last->at.count, d->states);
     d->parts = device_alloc(m, "a step", CUDA_PARTS * sizeof *d->parts);
     d->told = device_alloc(m, "a step", sizeof *d->told);
     for (int i = 0; i < SLOTS; i++)
-        d->sent[i] = pinned_alloc(sizeof *d->sent[i]);
-    d->squares = pinned_alloc(sizeof *d->squares);
+        d->sent[i] = pinned_alloc(m, sizeof *d->sent[i]);
+    d->squares = pinned_alloc(m, sizeof *d->squares);
 }
 
 static int make(struct device *d, struct ddp_err *err)
@@ -123,10 +111,10 @@ static int make(struct device *d, struct ddp_err *err)
     CUDA(cudaGetDevice(&d->index));
     d->memory.device = d->index;
     check_params(d);
-    d->stream = stream_new(true);
-    d->now = event_new(false);
+    d->stream = stream_make(&d->memory, true);
+    d->now = event_make(&d->memory, false);
     for (int i = 0; i < SLOTS; i++)
-        d->done[i] = event_new(false);
+        d->done[i] = event_make(&d->memory, false);
     allocate(d);
     /* what was set to zero is not on our stream */
     CUDA(cudaDeviceSynchronize());
@@ -145,14 +133,7 @@ static void cuda_close(struct device *d, bool under_way)
         free(d); /* NCCL may still use the device's memory */
         return;
     }
-    device_free(&d->memory);
-    for (int i = 0; i < SLOTS; i++) {
-        cudaFreeHost(d->sent[i]);
-        event_free(d->done[i]);
-    }
-    cudaFreeHost(d->squares);
-    event_free(d->now);
-    stream_free(d->stream);
+    resources_free(&d->memory);
     free(d->on_host);
     free(d);
 }

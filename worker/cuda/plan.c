@@ -104,9 +104,24 @@ static bool take_chosen(struct layers *net, const struct site *at)
     return taken;
 }
 
+/* A graph of cuDNN is the net's, for equal products. */
+static void describe(struct layers *net, const struct site *at, struct product *p)
+{
+    at->of->describe(net, at->layer, at->plan, at->pass);
+    if (!p->graph)
+        return;
+    p->graph->key = xstrdup(at->key);
+    p->graph->next = net->graphs;
+    net->graphs = p->graph;
+}
+
 static void plan_product(struct layers *net, const struct site *at, void *arg)
 {
-    at->of->describe(net, at->layer, at->plan, at->pass, at->key);
+    struct product *p = &at->plan->products[at->pass];
+    for (struct dnn_graph *g = net->graphs; g && !p->graph; g = g->next)
+        p->graph = strcmp(g->key, at->key) == 0 ? g : NULL;
+    if (!p->graph)
+        describe(net, at, p);
     at->plan->how[at->pass].place = -1;
     if (!cuda_failed() && !take_chosen(net, at))
         take(net, at, 0);
@@ -152,29 +167,14 @@ struct layers_plan *layers_plan(struct layers *net, int n)
     return p;
 }
 
-struct dnn_graph **layers_graph(struct layers *net, const char *key)
-{
-    size_t k = 0;
-    while (k < net->nbuilt && strcmp(net->built[k].key, key) != 0)
-        k++;
-    if (k == net->nbuilt) {
-        net->built = xrealloc(net->built, net->nbuilt + 1, sizeof *net->built);
-        net->built[net->nbuilt++] = (struct built){xstrdup(key), NULL};
-    }
-    return &net->built[k].graph;
-}
-
 void layers_forget_plans(struct layers *net)
 {
-    while (net->plans) {
-        struct layers_plan *p = net->plans;
-        net->plans = p->next;
+    for (struct layers_plan *p = net->plans, *next; p; p = next) {
+        next = p->next;
         plan_free(net, p);
     }
-    for (size_t k = 0; k < net->nbuilt; k++) {
-        if (net->built[k].graph)
-            dnn_graph_free(net->built[k].graph);
-        free(net->built[k].key);
+    for (struct dnn_graph *g = net->graphs, *next; g; g = next) {
+        next = g->next;
+        dnn_graph_free(g);
     }
-    free(net->built);
 }

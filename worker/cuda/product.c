@@ -17,6 +17,13 @@
 
 #include <stdio.h>
 
+bool blas_note(cublasStatus_t rc)
+{
+    if (rc != CUBLAS_STATUS_SUCCESS)
+        cuda_fail("%s: cuBLASLt: %s", cuda_doing_now(), cublasLtGetStatusString(rc));
+    return !cuda_failed();
+}
+
 /* A stored matrix, and whether it is read transposed. */
 struct operand {
     int rows, columns;
@@ -122,7 +129,7 @@ static struct aligned aligned_as(const struct layers *net, const struct layer *l
 }
 
 static void linear_describe(struct layers *net, const struct layer *l,
-                            struct layer_plan *p, enum pass pass, const char *key)
+                            struct layer_plan *p, enum pass pass)
 {
     int C = (int)(l->inputs / l->rows), K = l->wide.C, n = p->n * (int)l->rows;
     bool forth = pass == PASS_FORWARD, weights = pass == PASS_WEIGHTS;

@@ -13,15 +13,21 @@
 #ifndef WORKER_CUDA_PRODUCTS_H
 #define WORKER_CUDA_PRODUCTS_H
 
-#include "worker/cuda/conv_graph.h"
-#include "worker/cuda/resources.h"
+#include "worker/cuda/dnn_graph.h"
 
+#include <cublasLt.h>
 #include <stdbool.h>
 #include <stddef.h>
 
+enum pass { PASS_FORWARD, PASS_WEIGHTS, PASS_INPUTS, PASSES };
+
 struct layer;
 struct layers;
-struct device_memory;
+struct resources;
+
+/* As CUDA(). */
+#define BLAS(call) blas_note(cuda_failed() ? CUBLAS_STATUS_SUCCESS : (call))
+bool blas_note(cublasStatus_t rc);
 
 enum { PRODUCT_KEY = 128 };
 
@@ -53,10 +59,10 @@ struct products {
      * equal texts are the same. */
     void (*key)(const struct layers *net, const struct layer *l, int n, enum pass pass,
                 char *text, size_t size);
-    /* Fills in p->products[pass]; the caller frees what is in the plan, also after a
-     * failure. */
+    /* Fills in p->products[pass], which the caller owns, also after a failure. Not called
+     * if there is a graph of this key. */
     void (*describe)(struct layers *net, const struct layer *l, struct layer_plan *p,
-                     enum pass pass, const char *key);
+                     enum pass pass);
     /* The algorithm at out->place: 1; 0 if it cannot or must not be taken; -1, a failure,
      * behind the end of the list. */
     int (*build)(struct layers *net, const struct layer *l, const struct layer_plan *p,
@@ -88,7 +94,7 @@ void linear_rows(struct layers *net, const struct layer *l, const struct layer_p
 /* ---- seq.c: layers of tokens ---- */
 
 /* Makes the logits' layers, and memory for them. */
-void seq_make(struct layers *net, struct device_memory *memory);
+void seq_make(struct layers *net, struct resources *memory);
 /* The number of rows of logits in this layer, for n samples. */
 int logits_rows(const struct layers *net, const struct layer *l, int n);
 

@@ -45,9 +45,8 @@ static void put_norm(struct engine *e)
     struct stage *last = last_of(e);
     if (job->how.clip_norm <= 0 && !job->how.skip_bad && !last->scaler)
         return;
-    for (int i = 0; i < e->nstages; i++) {
-        struct stage *s = &e->stages[i];
-        double *at = last->parts + (e->nstages - 1 - i) * CUDA_PARTS;
+    for (EACH_STAGE(s, e)) {
+        double *at = last->parts + (e->nstages - 1 - s->index) * CUDA_PARTS;
         stage_enter(s);
         sums_squares(s);
         if (s != last)
@@ -74,8 +73,7 @@ static void put_verdict(struct engine *e)
 static void put_nothing(struct engine *e)
 {
     struct stage *last = last_of(e);
-    for (int i = 0; i < e->nstages; i++) {
-        struct stage *s = &e->stages[i];
+    for (EACH_STAGE(s, e)) {
         stage_enter(s);
         CUDA(cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main));
     }
@@ -85,8 +83,7 @@ static void put_nothing(struct engine *e)
 
 static void put_sums(struct engine *e)
 {
-    for (int i = e->nstages - 1; i >= 0; i--) {
-        struct stage *s = &e->stages[i];
+    for (EACH_STAGE_BACK(s, e)) {
         stage_enter(s);
         sums_finish(s);
         spans_computed(s, NULL);
@@ -114,14 +111,14 @@ static void put_step(struct engine *e, int n, int batches)
     spans_begin(e);
     if (n == 0)
         put_nothing(e);
-    for (int i = 0; i < e->nstages; i++)
-        e->stages[i].started = 0;
+    for (EACH_STAGE(s, e))
+        s->started = 0;
     for (int i = 0; i < batches; i++)
         stages_put_batch(e, i, n, batches);
     cuda_doing("a step");
     put_sums(e);
-    for (int i = 0; i < e->nstages; i++)
-        put_end(&e->stages[i]);
+    for (EACH_STAGE(s, e))
+        put_end(s);
     stages_join(e);
     /* the step ends when all stages have */
     if (e->nstages > 1)

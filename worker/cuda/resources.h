@@ -1,54 +1,48 @@
-/* worker/cuda/resources.h - device and pinned memory, streams and events; the errors of
- * CUDA's libraries
+/* worker/cuda/resources.h - device and pinned memory, streams and events
  *
- * Failures are failure.h's: a constructor returns NULL then.
+ * Failures are failure.h's: then what is made is NULL.
  */
 #ifndef WORKER_CUDA_RESOURCES_H
 #define WORKER_CUDA_RESOURCES_H
 
 #include "worker/cuda/failure.h"
+#include "worker/optim/optim.h"
 
-#include <cublasLt.h>
-#include <cudnn.h>
 #include <stddef.h>
 
-/* As CUDA(). */
-#define BLAS(call) blas_note(cuda_failed() ? CUBLAS_STATUS_SUCCESS : (call))
-#define DNN(call)  dnn_note(cuda_failed() ? CUDNN_STATUS_SUCCESS : (call))
-bool blas_note(cublasStatus_t rc);
-bool dnn_note(cudnnStatus_t rc);
-
-/* `first`: its kernels have priority; `timed`: see cudaEventElapsedTime(). To free them,
- * NULL is allowed. */
-cudaStream_t stream_new(bool first);
-cudaEvent_t event_new(bool timed);
-void stream_free(cudaStream_t stream);
-void event_free(cudaEvent_t event);
-
-/* Makes later work on `to` wait for the work now on `from`, by this event. */
-void stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by);
-
-/* The engine's allocations on a device, in order. */
-struct device_memory {
+/* What an engine has on a device, in the order in which it was made. All of it is made on
+ * the current device, which is r's, and freed at once. */
+struct resources {
     int device; /* its number, for the error */
-    struct device_block {
+    struct resource {
+        enum { DEVICE_MEMORY, PINNED_MEMORY, STREAM, EVENT } kind;
         void *at;
-        const char *what; /* borrowed: "activations" */
+        const char *what; /* borrowed, of device memory: "activations" */
         size_t bytes;
-    } * blocks; /* owned */
-    size_t nblocks;
+    } * all; /* owned */
+    size_t n;
     bool full; /* an allocation failed for lack of memory */
 };
 
-/* Allocates zeroed memory on the current device, which is m's; device_free() frees all
- * of it. If there is too little, the error names the device, our allocations and the
- * memory of others. */
-void *device_alloc(struct device_memory *m, const char *what, size_t bytes);
-void device_free(struct device_memory *m);
+/* Zeroed memory. If there is too little, the error names the device, our allocations and
+ * the memory of others. */
+void *device_alloc(struct resources *r, const char *what, size_t bytes);
+/* The same, with these bytes of the host. */
+void *device_copy(struct resources *r, const char *what, size_t bytes, const void *from);
+/* Memory for an optimiser's states of so many weights; returns its borders (optim.h). */
+size_t *optim_alloc(struct resources *r, const struct optim *o, size_t floats,
+                    float *states[OPTIM_STATES]);
 /* Bytes allocated under the name `what`; NULL: all. */
-size_t device_allocated(const struct device_memory *m, const char *what);
+size_t device_allocated(const struct resources *r, const char *what);
 
-/* Allocates pinned host memory; the caller frees it with cudaFreeHost(). */
-void *pinned_alloc(size_t bytes);
+void *pinned_alloc(struct resources *r, size_t bytes);
+/* `first`: its kernels have priority. `timed`: see cudaEventElapsedTime(). */
+cudaStream_t stream_make(struct resources *r, bool first);
+cudaEvent_t event_make(struct resources *r, bool timed);
+
+void resources_free(struct resources *r);
+
+/* Makes later work on `to` wait for the work now on `from`, by this event. */
+void stream_follow(cudaStream_t to, cudaStream_t from, cudaEvent_t by);
 
 #endif

@@ -130,19 +130,6 @@ const struct layer_op layer_rotary = {NULL, rotary};
  * In bf16 and fp16, without dropout, by an engine of cuDNN. Our kernels come last in the
  * list: they take all that cuDNN does not. */
 
-static struct dnn_attention dnn_attention_of(const struct layers *net,
-                                             const struct layer *l, int n, enum pass pass)
-{
-    return (struct dnn_attention){.back = pass == PASS_INPUTS,
-                                  .type = dnn_type(net->type),
-                                  .n = n,
-                                  .T = (int)l->rows,
-                                  .heads = l->spec->size,
-                                  .kv_heads = l->spec->kv_heads,
-                                  .D = head_size(l),
-                                  .deterministic = net->settings.deterministic};
-}
-
 static bool cudnn_attends(const struct layers *net, const struct layer *l)
 {
     enum { NO_FILL = 91000 }; /* since this version it sets sums to zero itself */
@@ -153,23 +140,21 @@ static bool cudnn_attends(const struct layers *net, const struct layer *l)
 static void attention_key(const struct layers *net, const struct layer *l, int n,
                           enum pass pass, char *text, size_t size)
 {
-    struct dnn_attention s = dnn_attention_of(net, l, n, pass);
-    snprintf(text, size, "attention%s %d %d %d/%dx%d %s%s%s", s.back ? " back" : "", s.n,
-             s.T, s.heads, s.kv_heads, s.D, precision_names[net->settings.precision],
-             s.deterministic ? " deterministic" : "",
+    const struct cuda_attention a = attention_of(net, l, n);
+    snprintf(text, size, "attention%s %d %d %d/%dx%d %s%s%s",
+             pass == PASS_INPUTS ? " back" : "", n, a.T, a.heads, a.kv_heads, a.D,
+             precision_names[net->settings.precision],
+             net->settings.deterministic ? " deterministic" : "",
              cudnn_attends(net, l) ? "" : " own");
 }
 
 static void attention_describe(struct layers *net, const struct layer *l,
-                               struct layer_plan *p, enum pass pass, const char *key)
+                               struct layer_plan *p, enum pass pass)
 {
-    struct dnn_attention s = dnn_attention_of(net, l, p->n, pass);
-    if (!cudnn_attends(net, l))
-        return;
-    struct dnn_graph **graph = layers_graph(net, key);
-    if (!*graph)
-        *graph = attention_graph_make(net->dnn, &s);
-    p->products[pass].graph = *graph;
+    const struct cuda_attention a = attention_of(net, l, p->n);
+    if (cudnn_attends(net, l))
+        p->products[pass].graph = attention_graph_make(net->dnn, &a, pass == PASS_INPUTS,
+                                                       net->settings.deterministic);
 }
 
 static int attention_build(struct layers *net, const struct layer *l,
@@ -198,16 +183,14 @@ static int attention_build(struct layers *net, const struct layer *l,
 static void attention_play(struct layers *net, const struct layer *l,
                            const struct layer_plan *p, enum pass pass)
 {
-    struct cuda_attention a = attention_of(net, l, p->n);
-    struct dnn_attention s = dnn_attention_of(net, l, p->n, pass);
+    const struct cuda_attention a = attention_of(net, l, p->n);
     bool back = pass == PASS_INPUTS;
     void *qkv = input_of(net, l), *dy = back ? net->slots[l->slot] : NULL;
     void *dqkv = back ? gradient_of(net, l->in) : NULL;
     float *lse = sums_of(net, l, 0), *dots = sums_of(net, l, 1);
     const struct attention_memory memory = {qkv, l->y, lse, dy, dqkv, dots, net->dq};
     if (p->how[pass].plan)
-        DNN(attention_graph_play(p->how[pass].plan, net->dnn, &s, &memory,
-                                 net->workspace));
+        attention_graph_play(p->how[pass].plan, net->dnn, &a, &memory, net->workspace);
     else if (back)
         cuda_attention_back(a, qkv, l->y, lse, dy, dqkv, dots, net->stream);
     else
@@ -269,7 +252,7 @@ static void check_heads(const struct layers *net)
     }
 }
 
-void seq_make(struct layers *net, struct device_memory *memory)
+void seq_make(struct layers *net, struct resources *memory)
 {
     static char name[] = "logits";
     static const struct layer_spec spec = {.kind = LAYER_LINEAR, .name = name};
@@ -302,9 +285,9 @@ void seq_make(struct layers *net, struct device_memory *memory)
     net->layers[net->nlayers] = net->layers[net->nlayers + 1] = logits;
 }
 
-void layers_token_loss(struct layers *net, const struct layers_plan *p,
-                       const struct cuda_loss *l, float *grads)
+void layers_token_loss(struct layers *net, const struct cuda_loss *l, float *grads)
 {
+    const struct layers_plan *p = layers_plan(net, l->n);
     int all = l->n * (int)net->layers[0].rows, T = (int)net->layers[0].rows, rows;
     net->grads = grads;
     for (int from = 0; p && from < all; from += rows) {

@@ -186,12 +186,9 @@ void cuda_row_norm(const struct cuda_row_norm *p, const void *x, void *y,
                    cudaStream_t stream)
 {
     struct rows r = rows_of(p->rows);
-    const float *w = p->w, *bias = p->bias;
-    float *kept = p->kept, eps = p->eps;
-    bool rms = p->rms;
     FOR_PACK(p->rows.type, channels_at_once(map_of(p->rows)) > 1,
-             LAUNCH((row_norm<T, V>), row_blocks(r), THREADS, stream, (const T *)x, w,
-                    bias, rms, eps, r, (T *)y, kept));
+             LAUNCH((row_norm<T, V>), row_blocks(r), THREADS, stream, (const T *)x, p->w,
+                    p->bias, p->rms, p->eps, r, (T *)y, p->kept));
 }
 
 template <class T, int V>
@@ -265,20 +262,17 @@ void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void
 {
     struct rows r = rows_of(p->rows);
     struct cuda_map map = map_of(p->rows);
-    const float *w = p->w, *kept = p->kept;
-    float *room = p->room;
-    bool rms = p->rms;
     struct channels s = channels_to_sum(map, channels_at_once(map));
     FOR_PACK(map.type, channels_at_once(map) > 1, {
         struct of_rows<T, V> f = {
-            (const T *)x, (const T *)dy, kept, divide_by(r.C)
+            (const T *)x, (const T *)dy, p->kept, divide_by(r.C)
         };
-        LAUNCH((row_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, room,
+        LAUNCH((row_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, p->room,
                dbias, dw);
         LAUNCH((row_norm_back<T, V>), row_blocks(r), THREADS, stream, (const T *)x,
-               (const T *)dy, w, kept, rms, r, (T *)dx, add);
+               (const T *)dy, p->w, p->kept, p->rms, r, (T *)dx, add);
     });
-    put_channels_end(s, room, dbias, dw, stream);
+    put_channels_end(s, p->room, dbias, dw, stream);
 }
 
 /* ---- GELU and SiLU ---- */
@@ -323,11 +317,10 @@ void cuda_activation_back(struct cuda_activation a, const void *x, const void *d
 {
     struct rows r = rows_of(a.rows);
     struct curve f = {a.linear, a.cubic};
-    bool gated = a.gated;
     uint32_t n = r.n * r.C;
-    FOR_PACK(a.rows.type, (gated ? r.C : n) % 8 == 0,
+    FOR_PACK(a.rows.type, (a.gated ? r.C : n) % 8 == 0,
              LAUNCH((activation<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x,
-                    n, divide_by(r.C), gated, f, (const T *)dy, (T *)dx));
+                    n, divide_by(r.C), a.gated, f, (const T *)dy, (T *)dx));
 }
 
 void cuda_activation(struct cuda_activation a, const void *x, void *y,

@@ -23,17 +23,18 @@ static void make_streams(struct stage *s)
     cudaEvent_t *events[] = {&s->ready, &s->summed, &s->left, &s->sets[0].sent,
                              &s->sets[1].sent};
     cuda_doing("cannot use the GPU");
-    s->main = stream_new(false);
-    s->away = stream_new(false);
-    s->sums = s->lane == s->index ? stream_new(true) : s->e->stages[s->lane].sums;
+    s->main = stream_make(s->memory, false);
+    s->away = stream_make(s->memory, false);
+    s->sums =
+        s->lane == s->index ? stream_make(s->memory, true) : s->e->stages[s->lane].sums;
     for (size_t i = 0; i < ARRAY_LEN(events); i++)
-        *events[i] = event_new(false);
+        *events[i] = event_make(s->memory, false);
 }
 
 void engine_arrive(struct engine *e)
 {
-    for (int i = e->nstages - 1; i >= 0; i--) {
-        stage_enter(&e->stages[i]);
+    for (EACH_STAGE_BACK(s, e)) {
+        stage_enter(s);
         CUDA(cudaDeviceSynchronize());
     }
 }
@@ -41,7 +42,7 @@ void engine_arrive(struct engine *e)
 static void make_blocks(struct stage *s)
 {
     const struct engine_job *job = &s->e->job;
-    struct device_memory *m = s->memory;
+    struct resources *m = s->memory;
     size_t bytes = (s->part.count + s->part.tied) * sizeof(float);
     size_t stages = (size_t)s->e->nstages;
     size_t in = sizeof(struct cuda_step) + most_samples(s->e) * sizeof(uint32_t);
@@ -58,25 +59,10 @@ static void make_blocks(struct stage *s)
         s->scaler = device_alloc(m, "steps", sizeof *s->scaler);
     for (int k = 0; k < s->e->nstages; k++)
         s->sets[k].t = device_alloc(m, "steps", targets);
+    s->borders = optim_alloc(m, job->optim, sums_state_floats(s), s->states);
     s->grads = s->block + VERDICT;
     float one = 1; /* used unless gradients are clipped */
     CUDA(cudaMemcpy(scale_of(s), &one, sizeof one, cudaMemcpyHostToDevice));
-}
-
-/* Called when this rank's pieces are known. */
-static void make_states(struct stage *s)
-{
-    const struct optim *o = s->e->job.optim;
-    size_t bytes = sums_state_floats(s) * sizeof(float);
-    size_t borders = o->nborders * sizeof *o->borders;
-    for (int k = 0; k < OPTIM_STATES; k++) {
-        if (o->states[k])
-            s->states[k] = device_alloc(s->memory, "optimiser", bytes);
-    }
-    if (borders == 0)
-        return;
-    s->borders = device_alloc(s->memory, "optimiser", borders);
-    CUDA(cudaMemcpy(s->borders, o->borders, borders, cudaMemcpyHostToDevice));
 }
 
 static void make_layers(struct stage *s)
@@ -108,52 +94,35 @@ static void make_stage(struct stage *s)
     stage_enter(s);
     make_streams(s);
     make_blocks(s);
-    make_states(s);
     make_layers(s);
 }
 
 /* Only for stages that cannot access each other's memory. */
 static void make_mail(struct engine *e)
 {
+    struct resources *memory = first_of(e)->memory;
     if (!e->far)
         return;
-    e->mail = pinned_alloc(sizeof *e->mail + last_of(e)->part.tied * sizeof(float));
+    e->mail =
+        pinned_alloc(memory, sizeof *e->mail + last_of(e)->part.tied * sizeof(float));
     for (int i = 0; i < e->nstages * e->nstages; i++)
         e->stages[i / e->nstages].sets[i % e->nstages].box =
-            pinned_alloc(stages_box_bytes(e));
+            pinned_alloc(memory, stages_box_bytes(e));
 }
 
 /* ---- data ---- */
-
-static void make_pixels(struct engine *e)
-{
-    size_t bytes = sizeof e->job.data->as_float;
-    if (!e->job.data->train.pixels)
-        return;
-    e->as_float = device_alloc(first_of(e)->memory, "steps", bytes);
-    CUDA(cudaMemcpy(e->as_float, e->job.data->as_float, bytes, cudaMemcpyHostToDevice));
-}
 
 static size_t part_bytes(const struct engine *e, const struct samples *part)
 {
     return part->n * (input_bytes(e) + target_bytes(e));
 }
 
-/* Allocates space for `n` samples on the device. */
-static void take_part(struct engine *e, size_t n, const char *what, struct resident *r)
-{
-    struct device_memory *memory = first_of(e)->memory;
-    r->x = device_alloc(memory, what, n * input_bytes(e));
-    r->t = device_alloc(memory, what, n * target_bytes(e));
-}
-
 static void upload_part(struct engine *e, const struct samples *part, struct resident *r)
 {
-    take_part(e, part->n, "the data set", r);
-    CUDA(cudaMemcpy(r->x, inputs_of(part), part->n * input_bytes(e),
-                    cudaMemcpyHostToDevice));
-    CUDA(cudaMemcpy(r->t, targets_of(e, part), part->n * target_bytes(e),
-                    cudaMemcpyHostToDevice));
+    struct resources *memory = first_of(e)->memory;
+    r->x = device_copy(memory, "the data set", part->n * input_bytes(e), inputs_of(part));
+    r->t = device_copy(memory, "the data set", part->n * target_bytes(e),
+                       targets_of(e, part));
     engine_arrive(e);
     stage_enter(first_of(e));
 }
@@ -165,6 +134,9 @@ static void place_data(struct engine *e)
     size_t left = 0, all = 0;
     const struct dataset *d = e->job.data;
     const char *wish = getenv("DDP_GPU_DATA");
+    if (d->train.pixels)
+        e->as_float =
+            device_copy(first_of(e)->memory, "steps", sizeof d->as_float, d->as_float);
     cuda_doing("how much memory is free");
     CUDA(cudaMemGetInfo(&left, &all));
     e->resident = part_bytes(e, &d->train) + part_bytes(e, &d->test) < left / 2 &&
@@ -177,19 +149,21 @@ static void place_data(struct engine *e)
 
 static void make_slots(struct engine *e)
 {
-    size_t batch = most_samples(e), sample = input_bytes(e) + target_bytes(e);
+    size_t batch = most_samples(e), x = input_bytes(e), t = target_bytes(e);
+    struct resources *memory = first_of(e)->memory;
     bool timed = e->job.trace && !e->resident;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &e->slots[i];
-        s->in = pinned_alloc(sizeof *s->in + batch * sizeof(uint32_t));
-        s->result = pinned_alloc(sizeof *s->result);
+        s->in = pinned_alloc(memory, sizeof *s->in + batch * sizeof(uint32_t));
+        s->result = pinned_alloc(memory, sizeof *s->result);
         if (!e->resident) {
-            s->bytes = pinned_alloc(batch * sample);
-            take_part(e, batch, "batches", &s->staged);
+            s->bytes = pinned_alloc(memory, batch * (x + t));
+            s->staged.x = device_alloc(memory, "batches", batch * x);
+            s->staged.t = device_alloc(memory, "batches", batch * t);
         }
-        s->left = timed ? event_new(true) : NULL;
-        s->arrived = event_new(timed);
-        s->done = event_new(false);
+        s->left = timed ? event_make(memory, true) : NULL;
+        s->arrived = event_make(memory, timed);
+        s->done = event_make(memory, false);
     }
 }
 
@@ -197,11 +171,10 @@ static void make_slots(struct engine *e)
 static void prepare(struct engine *e)
 {
     sums_plan(e);
-    for (int i = 0; i < e->nstages; i++)
-        make_stage(&e->stages[i]);
+    for (EACH_STAGE(s, e))
+        make_stage(s);
     stage_enter(first_of(e));
-    e->copies = stream_new(false);
-    make_pixels(e);
+    e->copies = stream_make(first_of(e)->memory, false);
     place_data(e);
     make_slots(e);
     make_mail(e);
@@ -210,9 +183,9 @@ static void prepare(struct engine *e)
 
 static void free_devices(struct engine *e)
 {
-    for (int i = 0; i < e->nstages; i++) {
-        cudaSetDevice(e->stages[i].device);
-        device_free(&e->memories[i]);
+    for (EACH_STAGE(s, e)) {
+        cudaSetDevice(s->device);
+        resources_free(&e->memories[s->index]);
     }
 }
 
@@ -223,11 +196,11 @@ static struct engine *engine_new(const struct engine_job *job)
     e->rank = ddp_group_rank(job->group);
     e->size = ddp_group_size(job->group);
     e->nstages = job->how.stages;
-    for (int i = 0; i < e->nstages; i++) {
-        e->stages[i].e = e;
-        e->stages[i].index = i;
+    for (EACH_STAGE(s, e)) {
+        s->e = e;
+        s->index = (int)(s - e->stages);
         if (e->nstages > 1)
-            snprintf(e->stages[i].where, sizeof e->stages[i].where, ", stage %d", i + 1);
+            snprintf(s->where, sizeof s->where, ", stage %d", s->index + 1);
     }
     return e;
 }
@@ -271,24 +244,6 @@ static void describe(struct engine *e)
         stages_describe(e);
 }
 
-static void close_stage(struct stage *s)
-{
-    cudaSetDevice(s->device);
-    for (int k = PIPELINE_STAGES - 1; k >= 0; k--) {
-        layers_destroy(s->sets[k].net);
-        cudaFreeHost(s->sets[k].box);
-    }
-    cudaEvent_t events[] = {s->ready,        s->summed,       s->left,
-                            s->sets[0].sent, s->sets[1].sent, s->anchor};
-    for (size_t i = 0; i < ARRAY_LEN(events); i++)
-        event_free(events[i]);
-    stream_free(s->main);
-    stream_free(s->away);
-    if (s->lane == s->index)
-        stream_free(s->sums);
-    free(s->pieces);
-}
-
 void engine_close(struct engine *e)
 {
     if (!e)
@@ -300,22 +255,15 @@ void engine_close(struct engine *e)
         engine_forget(e, &e->graphs[i]);
     if (!comm_destroy(e->comm, under_way))
         return; /* memory in use by a hung collective is left to the end of the process */
-    for (int i = 0; i < SLOTS; i++) {
-        struct slot *s = &e->slots[i];
-        cudaFreeHost(s->in);
-        cudaFreeHost(s->result);
-        cudaFreeHost(s->bytes);
-        event_free(s->left);
-        event_free(s->arrived);
-        event_free(s->done);
-    }
     free(e->tuner.choices);
     free(e->tuned);
     free(e->text);
-    cudaFreeHost(e->mail);
-    stream_free(e->copies);
-    for (int i = e->nstages - 1; i >= 0; i--)
-        close_stage(&e->stages[i]);
+    for (EACH_STAGE_BACK(s, e)) {
+        cudaSetDevice(s->device);
+        for (int k = PIPELINE_STAGES - 1; k >= 0; k--)
+            layers_destroy(s->sets[k].net);
+        free(s->pieces);
+    }
     free_devices(e);
     free(e->buckets);
     free(e);

@@ -37,8 +37,8 @@ static void mark(struct stage *st, bool sums, enum trace_row row, const char *wh
                  size_t bytes)
 {
     struct spans *s = st->e->spans;
-    cudaEvent_t event = s ? event_new(true) : NULL;
-    if (!event)
+    cudaEvent_t event;
+    if (!s || !CUDA(cudaEventCreate(&event)))
         return;
     size_t *last = &s->last[st->index][sums];
     if (what) {
@@ -72,9 +72,11 @@ void spans_sum(struct stage *s, const char *what, size_t bytes)
 void spans_begin(struct engine *e)
 {
     e->spans = e->job.trace ? xcalloc(1, sizeof *e->spans) : NULL;
-    for (int i = 0; e->spans && i < e->nstages; i++) {
-        stage_enter(&e->stages[i]);
-        spans_computed(&e->stages[i], NULL);
+    if (!e->spans)
+        return;
+    for (EACH_STAGE(s, e)) {
+        stage_enter(s);
+        spans_computed(s, NULL);
     }
 }
 
@@ -102,7 +104,7 @@ static void anchor(struct stage *s)
     stage_enter(s);
     cuda_doing("tracing a step");
     if (!s->anchor)
-        s->anchor = event_new(true);
+        s->anchor = event_make(s->memory, true);
     CUDA(cudaEventRecord(s->anchor, s->main));
     CUDA(cudaStreamSynchronize(s->main));
     s->anchor_ns = before + (now_ns() - before) / 2;
@@ -114,8 +116,8 @@ void spans_anchor(struct engine *e)
     if (!e->job.trace || e->given != e->taken ||
         (since && now_ns() - since < INT64_C(16000000000)))
         return;
-    for (int i = e->nstages - 1; i >= 0; i--)
-        anchor(&e->stages[i]);
+    for (EACH_STAGE_BACK(s, e))
+        anchor(s);
 }
 
 struct times {

@@ -20,6 +20,39 @@
 
 #include <stdio.h>
 
+/* ---- streams ----
+ *
+ * Kernels go to the device that is current at launch; stages on two devices wait for
+ * each other by events. */
+
+void stage_enter(const struct stage *s)
+{
+    CUDA(cudaSetDevice(s->device));
+}
+
+void stage_doing(const struct stage *s, const char *what)
+{
+    cuda_doing("%s%s", what, s->where);
+}
+
+void stage_left(const struct stage *s, cudaStream_t to)
+{
+    stream_follow(to, s->main, s->left);
+}
+
+void stages_fork(struct engine *e)
+{
+    for (int i = 1; i < e->nstages; i++)
+        stage_left(first_of(e), e->stages[i].main);
+}
+
+void stages_join(struct engine *e)
+{
+    for (int i = 1; i < e->nstages; i++)
+        stage_left(&e->stages[i], first_of(e)->main);
+    stage_enter(first_of(e));
+}
+
 /* From device to device, which the addresses identify (cudaMemcpyPeerAsync() cannot be
  * captured), or between one and pinned memory; `stream` is of either device. */
 static void copy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
@@ -184,7 +217,7 @@ void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, i
                           .head = head_of(s),
                           .own = own_of(s)};
     if (has_tokens(e)) {
-        layers_token_loss(at->net, layers_plan(at->net, n), &l, grads);
+        layers_token_loss(at->net, &l, grads);
     } else if (classifies(e)) {
         cuda_class_loss(&l, ends.y, at->t, 0, 0, n, dy, ends.room, s->main);
         cuda_class_losses(&l, ends.room, 0, s->main);
@@ -239,20 +272,11 @@ struct flight {
                   first */
 };
 
-/* Makes the stage's device current; returns the plan for this many samples, or NULL. */
-static struct layers_plan *begin_turn(struct stage *s, const struct flight *f,
-                                      const char *what)
-{
-    stage_enter(s);
-    stage_doing(s, what);
-    return layers_plan(s->sets[f->set].net, f->k);
-}
-
 static void go_forward(struct stage *s, const struct flight *f, bool learn)
 {
     struct engine *e = s->e;
-    struct layers *net = s->sets[f->set].net;
-    struct layers_plan *plan = begin_turn(s, f, "the batch");
+    stage_enter(s);
+    stage_doing(s, "the batch");
     if (s != first_of(e)) {
         receive(s, s - 1, f->set, f->k);
     } else {
@@ -260,7 +284,7 @@ static void go_forward(struct stage *s, const struct flight *f, bool learn)
             gather(e, f->set, f->from, f->k, learn);
         spans_mark(s, TRACE_DATA, "batch");
     }
-    layers_forward(net, plan, learn ? s->in : NULL, f->batch);
+    layers_forward(s->sets[f->set].net, f->k, learn ? s->in : NULL, f->batch);
     if (s != last_of(e))
         hand_over(s, s + 1, f->set, f->k);
 }
@@ -269,9 +293,9 @@ static void go_forward(struct stage *s, const struct flight *f, bool learn)
 static void go_back(struct stage *s, const struct flight *f, bool into_extra)
 {
     struct engine *e = s->e;
-    struct layers *net = s->sets[f->set].net;
     float *grads = into_extra ? s->extra : s->grads;
-    struct layers_plan *plan = begin_turn(s, f, "the loss");
+    stage_enter(s);
+    stage_doing(s, "the loss");
     if (s != last_of(e)) {
         begin_tied(s, grads);
         receive(s, s + 1, f->set, f->k);
@@ -282,7 +306,7 @@ static void go_back(struct stage *s, const struct flight *f, bool into_extra)
             sums_ready(tied_at(e), s->part.tied, s);
         spans_computed(s, "loss");
     }
-    layers_backward(net, plan, grads);
+    layers_backward(s->sets[f->set].net, f->k, grads);
     if (s != first_of(e))
         hand_over(s, s - 1, f->set, f->k);
 }
@@ -335,20 +359,14 @@ void stages_sizes(const struct engine *e, int n, uint8_t *sizes)
 }
 
 /* Plans allocate memory, which is not allowed during capture. */
-static void warm_up(struct stage *s, int k)
-{
-    struct layers *net = s->sets[0].net;
-    stage_enter(s);
-    layers_warm_up(net, layers_plan(net, k), s->grads);
-}
-
 void stages_warm_up(struct engine *e, int n)
 {
     int parts = pipeline_micro_batches(n, e->micro);
     stages_fork(e); /* a step may be in flight */
-    for (int s = 0; s < e->nstages; s++) {
+    for (EACH_STAGE(s, e)) {
+        stage_enter(s);
         for (int m = 0; m < parts; m++)
-            warm_up(&e->stages[s], flight_of(e, 0, n, parts, m).k);
+            layers_warm_up(s->sets[0].net, flight_of(e, 0, n, parts, m).k, s->grads);
     }
     stages_join(e);
 }

@@ -53,8 +53,7 @@ void sums_plan(struct engine *e)
     bool at_once = !set->overlap && !shares_out(e);
     const struct param *params = model_params(e->job.model, &n);
     e->buckets = xcalloc(n, sizeof *e->buckets);
-    for (int i = e->nstages - 1; i >= 0; i--) {
-        struct stage *s = &e->stages[i];
+    for (EACH_STAGE_BACK(s, e)) {
         s->buckets = e->buckets + e->nbuckets;
         s->nbuckets = bucket_plan(
             params + s->part.first, s->part.n, set->first_bytes / sizeof(float),
@@ -201,6 +200,8 @@ static void warm_up(struct stage *s)
 
 void sums_warm_up(struct engine *e)
 {
-    for (int i = e->nstages - 1; i >= 0 && e->comm && e->ngraphs == 0; i--)
-        warm_up(&e->stages[i]);
+    if (!e->comm || e->ngraphs > 0)
+        return;
+    for (EACH_STAGE_BACK(s, e))
+        warm_up(s);
 }

@@ -17,8 +17,7 @@ void transfer_buffers(struct engine *e, enum direction way)
 {
     size_t n;
     float *host = model_buffer_block(e->job.model, &n);
-    for (int i = 0; i < e->nstages; i++) {
-        struct stage *s = &e->stages[i];
+    for (EACH_STAGE(s, e)) {
         size_t bytes = s->part.buffer_count * sizeof *host;
         if (bytes == 0)
             continue;
@@ -109,8 +108,8 @@ void transfer_model(struct engine *e, enum direction way)
 {
     cuda_doing("copying the model");
     CUDA(cudaStreamSynchronize(first_of(e)->main));
-    for (int i = e->nstages - 1; i >= 0; i--)
-        transfer_stage(&e->stages[i], way);
+    for (EACH_STAGE_BACK(s, e))
+        transfer_stage(s, way);
     transfer_buffers(e, way);
     engine_arrive(e);
 }

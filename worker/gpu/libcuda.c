@@ -127,10 +127,8 @@ int cuda_open(int device, struct ddp_err *err)
     TRY(cuda_check(cuda_api.init(0), "cuInit", err));
     if (cuda_api.context(&context) == 0 && context)
         return 0;
-    if (cuda_check(cuda_api.device(&number, device), "cuDeviceGet", err) < 0 ||
-        cuda_check(cuda_api.retain(&context, number), "cuDevicePrimaryCtxRetain", err) <
-            0)
-        return -1;
+    TRY(cuda_check(cuda_api.device(&number, device), "cuDeviceGet", err));
+    TRY(cuda_check(cuda_api.retain(&context, number), "cuDevicePrimaryCtxRetain", err));
     return cuda_check(cuda_api.set_context(context), "cuCtxSetCurrent", err);
 }
 

@@ -153,7 +153,7 @@ static inline void emu_put_kernel(cudaStream_t stream, const void *kernel,
 #define PUT_KERNEL(kernel, blocks, threads, stream, ...)          \
     emu_put_kernel(stream, (const void *)(kernel),                \
                    {#kernel, blocks, threads, emu_given(kernel)}, \
-                   [=] { kernel(__VA_ARGS__); })
+                   [](auto... a) { return [=] { kernel(a...); }; }(__VA_ARGS__))
 #endif
 
 #endif

@@ -57,7 +57,7 @@ cudaError_t __wrap_cudaMemsetAsync(void *to, int value, size_t n, cudaStream_t s
     return cudaSuccess;
 }
 
-void *__wrap_device_alloc(struct device_memory *m, const char *what, size_t bytes)
+void *__wrap_device_alloc(struct resources *m, const char *what, size_t bytes)
 {
     return &gpu; /* not used */
 }
@@ -112,7 +112,7 @@ static void describe_gpu(int which)
 static void plan_model(const char *name, struct layers_settings settings, product_fn one)
 {
     struct ddp_err err;
-    struct device_memory memory = {0};
+    struct resources memory = {0};
     struct model *model =
         model_plan(name, settings.io, settings.max_batch, kernels_get(NULL, &err), &err);
     ck_assert_msg(model, "%s", err.text);

@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 /* ---- the choice ---- */
 
@@ -252,4 +254,26 @@ LOOP_TEST(streams_that_do_not_fill_the_link_are_multiplied, 2)
 {
     unsetenv("DDP_TCP_STREAMS");
     assert_team(&teams[_i], check_measured, NULL);
+}
+
+/* ---- not to be had ---- */
+
+static void check_full(struct ddp_group *g, const void *arg)
+{
+    static float x[300000];
+    struct ddp_err err = {""};
+    team_ok(g, ddp_all_reduce(g, x, ARRAY_LEN(x), DDP_F32, DDP_MAX, &err));
+    team_ok(g, ddp_barrier(g, &err));
+    int next = dup(0);
+    struct rlimit limit = {(rlim_t)next + 1,
+                           (rlim_t)next + 1}; /* the last one is taken */
+    team_assert(g, setrlimit(RLIMIT_NOFILE, &limit) == 0, "%s", strerror(errno));
+    for (int i = 0; i < 40; i++)
+        team_ok(g, ddp_all_reduce(g, x, ARRAY_LEN(x), DDP_F32, DDP_MAX, &err));
+}
+
+TEST(want_of_descriptors_leaves_it_at_one_stream)
+{
+    unsetenv("DDP_TCP_STREAMS");
+    assert_team(&teams[0], check_full, NULL);
 }

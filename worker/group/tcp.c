@@ -68,6 +68,16 @@ static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_er
     return 1;
 }
 
+unsigned tcp_widen(struct tcp *n, int rank, unsigned wanted)
+{
+    struct ddp_err unwanted;
+    unsigned k = 1;
+    while (k < wanted && k < TCP_STREAMS &&
+           stream_to(n, rank, TCP_FURTHER + k - 1, &unwanted) > 0)
+        k++;
+    return k;
+}
+
 ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err)
 {

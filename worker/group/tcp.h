@@ -66,6 +66,10 @@ ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iove
  * stream. */
 ssize_t tcp_recv(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err);
+/* Connect further streams, so that messages to the rank can be divided over `wanted` in
+ * all. Returns how many can be used now: fewer while connections are not complete, or for
+ * want of descriptors. */
+unsigned tcp_widen(struct tcp *n, int rank, unsigned wanted);
 /* How many of these calls have moved data. */
 uint64_t tcp_moves(const struct tcp *n);
 /* A scratch buffer of TCP_TURN bytes for the collective in progress. */

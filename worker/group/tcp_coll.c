@@ -206,6 +206,16 @@ static void learn_streams(const struct tcp_op *o)
         tcp_streams_follow(o->streams, f->came.streams);
 }
 
+/* How many streams the message of this round goes by: those that are connected. Short
+ * messages, which go to more ranks, open none. */
+static unsigned streams_for(struct tcp *tcp, const struct tcp_op *o)
+{
+    bool may_be_long = o->list || o->data.iov_len > STRIPE;
+    if (o->flow.out.peer < 0 || !may_be_long)
+        return 1;
+    return tcp_widen(tcp, o->flow.out.peer, o->streams->n);
+}
+
 int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)
 {
     for (;;) {
@@ -214,7 +224,7 @@ int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_e
             o->flow = (struct flow){.out.peer = -1, .in.peer = -1, .credit = no_limit};
             if (!o->begin(o))
                 return ADVANCE_DONE;
-            o->call.streams = o->streams->n;
+            o->call.streams = streams_for(tcp, o);
             o->under_way = true;
         }
         int rc = flow_advance(tcp, o, culprit, err);

@@ -276,7 +276,7 @@ int main(int argc, char **argv)
                         "       ddprun -np REPLICAS data_parallel MODEL BATCH SECONDS\n");
         return 2;
     }
-    const struct kernels *k = kernels_get(NULL, &err);
+    const struct kernels *k = kernels_get(NULL, PRECISION_FP32, &err);
     if (replicas > 0)
         one_process(argv[1], atoi(argv[2]), atoi(argv[3]), replicas, k);
     else

@@ -391,7 +391,7 @@ static int fill_in(struct parse *p)
         c->bucket_bytes = BUCKET_BYTES;
     if (c->how.threads == 0)
         c->how.threads = default_threads();
-    if (!kernels_get_at(c->kernels, c->how.precision, p->err))
+    if (!kernels_get(c->kernels, c->how.precision, p->err))
         return err_prefix(p->err, "--kernels");
     return 0;
 }

@@ -114,7 +114,7 @@ static int prepare(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     pool_set(c->how.threads);
-    run->kernels = kernels_get_at(c->kernels, c->how.precision, err);
+    run->kernels = kernels_get(c->kernels, c->how.precision, err);
     if (!run->kernels)
         return -1;
     int rc = c->model->task == TASK_TOKENS

@@ -25,7 +25,7 @@ static void poor_case(struct ddp_group *g, const void *arg)
     struct dataset data = {0};
     struct optim optim;
     int rank = ddp_group_rank(g);
-    const struct kernels *k = kernels_get(NULL, &err);
+    const struct kernels *k = kernels_get(NULL, PRECISION_FP32, &err);
     team_assert(g, dataset_load("digits", NULL, 1, &data, &err) == 0, "%s", err.text);
     struct model *m = model_create("resnet18", data.shape, BATCH, k, &err);
     team_assert(g, m, "%s", err.text);

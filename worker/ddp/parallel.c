@@ -136,7 +136,7 @@ static int make(struct ddp_parallel *p, const struct ddp_parallel_options *o,
                                 .optim = &p->optim};
     optim_init(&p->optim, optim_find(o->optimiser),
                (struct optim_settings){o->momentum, o->decay, o->beta2, o->ema},
-               kernels_get(NULL, err), floats);
+               kernels_get(NULL, PRECISION_FP32, err), floats);
     for (size_t i = 0; i < p->n; i++)
         if (p->params[i].no_decay)
             optim_exempt(&p->optim, p->blocks[i].offset, p->blocks[i].count);
@@ -154,7 +154,8 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
     o.optimiser = o.optimiser ? o.optimiser : "sgd";
     o.first_bytes = o.first_bytes ? o.first_bytes : BUCKET_FIRST_BYTES;
     o.bytes = o.bytes ? o.bytes : BUCKET_BYTES;
-    bool fine = parallel_check(params, n, &o, err) == 0 && kernels_get(NULL, err);
+    bool fine =
+        parallel_check(params, n, &o, err) == 0 && kernels_get(NULL, PRECISION_FP32, err);
     if (parallel_refuse(g, fine ? 0 : -1, err) < 0)
         return NULL;
     struct ddp_parallel *p = xcalloc(1, sizeof *p);

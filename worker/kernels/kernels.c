@@ -50,8 +50,8 @@ const struct kernels_here all_kernels[] = {
     {NULL, NULL},
 };
 
-const struct kernels *kernels_get_at(const char *name, enum precision precision,
-                                     struct ddp_err *err)
+const struct kernels *kernels_get(const char *name, enum precision precision,
+                                  struct ddp_err *err)
 {
     char names[128] = "";
     if (precision != PRECISION_BF16)
@@ -69,9 +69,4 @@ const struct kernels *kernels_get_at(const char *name, enum precision precision,
             precision == PRECISION_FP32 ? "" : " for ",
             precision == PRECISION_FP32 ? "" : precision_names[precision], names);
     return NULL;
-}
-
-const struct kernels *kernels_get(const char *name, struct ddp_err *err)
-{
-    return kernels_get_at(name, PRECISION_FP32, err);
 }

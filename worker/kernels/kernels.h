@@ -266,12 +266,10 @@ struct kernels {
     void (*update)(struct update u);
 };
 
-/* The fastest fp32 engine of this build that runs on this CPU, or the one called
- * `name`. */
-const struct kernels *kernels_get(const char *name, struct ddp_err *err);
-/* The same for a given precision; fp32 for precisions of GPUs. */
-const struct kernels *kernels_get_at(const char *name, enum precision precision,
-                                     struct ddp_err *err);
+/* The fastest engine of this build and precision (of fp32 for precisions of GPUs) that
+ * runs on this CPU, or the one called `name`. */
+const struct kernels *kernels_get(const char *name, enum precision precision,
+                                  struct ddp_err *err);
 
 /* The engines of this build: fp32 first, then bf16, each fastest first; kernels == NULL
  * ends. */

@@ -113,8 +113,8 @@ static void plan_model(const char *name, struct layers_settings settings, produc
 {
     struct ddp_err err;
     struct resources memory = {0};
-    struct model *model =
-        model_plan(name, settings.io, settings.max_batch, kernels_get(NULL, &err), &err);
+    struct model *model = model_plan(name, settings.io, settings.max_batch,
+                                     kernels_get(NULL, PRECISION_FP32, &err), &err);
     ck_assert_msg(model, "%s", err.text);
     struct layers *net = layers_create(model, settings, NULL, &memory, NULL);
     ck_assert_msg(cuda_outcome(&err) == 0, "%s %s: %s", name,

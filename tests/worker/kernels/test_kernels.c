@@ -458,9 +458,9 @@ LOOP_TEST(optimisers_agree_on_long_blocks, MAX_ENGINES)
 TEST(engines_go_by_name)
 {
     struct ddp_err err = {""};
-    ck_assert_str_eq(kernels_get("simd", &err)->name, "simd");
-    ck_assert_str_eq(kernels_get(NULL, &err)->name, engine_at(0)->name);
-    ck_assert_ptr_null(kernels_get("abacus", &err));
+    ck_assert_str_eq(kernels_get("simd", PRECISION_FP32, &err)->name, "simd");
+    ck_assert_str_eq(kernels_get(NULL, PRECISION_FP32, &err)->name, engine_at(0)->name);
+    ck_assert_ptr_null(kernels_get("abacus", PRECISION_FP32, &err));
     ck_assert_ptr_nonnull(
         strstr(err.text, "unknown engine 'abacus'; this machine has: "));
     ck_assert_ptr_nonnull(strstr(err.text, "simd"));

@@ -518,9 +518,9 @@ LOOP_TEST(bf16_rounds_as_ieee_does, MAX_ENGINES)
 TEST(engines_of_a_precision_go_by_name)
 {
     struct ddp_err err = {""};
-    const struct kernels *k = kernels_get_at(NULL, PRECISION_BF16, &err);
+    const struct kernels *k = kernels_get(NULL, PRECISION_BF16, &err);
     ck_assert(k && k->precision == PRECISION_BF16);
-    ck_assert_ptr_eq(kernels_get_at(k->name, PRECISION_BF16, &err), k);
-    ck_assert_ptr_null(kernels_get_at("abacus", PRECISION_BF16, &err));
+    ck_assert_ptr_eq(kernels_get(k->name, PRECISION_BF16, &err), k);
+    ck_assert_ptr_null(kernels_get("abacus", PRECISION_BF16, &err));
     ck_assert_ptr_nonnull(strstr(err.text, "'abacus'; this machine has for bf16: "));
 }

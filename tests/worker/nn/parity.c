@@ -111,7 +111,7 @@ int main(int argc, char **argv)
     if (argc != 11)
         return 2;
     struct io_shape io = {atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), atoi(argv[5])};
-    const struct kernels *k = kernels_get(argv[9], &err);
+    const struct kernels *k = kernels_get(argv[9], PRECISION_FP32, &err);
     struct model *m = k ? model_create(argv[1], io, atoi(argv[6]), k, &err) : NULL;
     out = fopen(argv[10], "wb");
     if (m == NULL || out == NULL) {

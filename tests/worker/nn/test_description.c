@@ -138,8 +138,8 @@ static const struct {
 LOOP_TEST(the_carried_models_are_of_known_size, ARRAY_LEN(sizes))
 {
     struct ddp_err err = {""};
-    struct model *m =
-        model_create(sizes[_i].name, sizes[_i].io, 1, kernels_get(NULL, &err), &err);
+    struct model *m = model_create(sizes[_i].name, sizes[_i].io, 1,
+                                   kernels_get(NULL, PRECISION_FP32, &err), &err);
     ck_ok(m ? 0 : -1, err);
     ck_assert_uint_eq(model_param_count(m), sizes[_i].params);
     model_destroy(m);
@@ -262,7 +262,7 @@ LOOP_TEST(mistakes_are_one_line, ARRAY_LEN(refused))
     struct ddp_err err = {""};
     char *path = temp_file("net.model", refused[_i].text);
     ck_assert_ptr_null(model_create(path, (struct io_shape){1, 9, 9, 4}, 4,
-                                    kernels_get(NULL, &err), &err));
+                                    kernels_get(NULL, PRECISION_FP32, &err), &err));
     size_t n = strlen(err.text), end = strlen(refused[_i].error);
     ck_assert_msg(n > end && strcmp(err.text + n - end, refused[_i].error) == 0, "%s",
                   err.text);

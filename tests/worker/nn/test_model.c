@@ -359,7 +359,7 @@ TEST(parameters_have_pytorchs_names_and_shapes)
     };
     struct ddp_err err;
     struct model *m = model_create("cnn", (struct io_shape){1, 28, 28, 10}, 1,
-                                   kernels_get(NULL, &err), &err);
+                                   kernels_get(NULL, PRECISION_FP32, &err), &err);
     size_t n;
     const struct param *params = model_params(m, &n);
     ck_assert_uint_eq(n, ARRAY_LEN(want));
@@ -401,7 +401,7 @@ TEST(the_arithmetic_of_a_step_is_counted)
 {
     struct ddp_err err;
     struct model *m = model_create("cnn", (struct io_shape){1, 28, 28, 10}, 1,
-                                   kernels_get(NULL, &err), &err);
+                                   kernels_get(NULL, PRECISION_FP32, &err), &err);
     ck_ok(m ? 0 : -1, err);
     double first = 26 * 26 * 32 * 9, rest = 24 * 24 * 64 * 288 + 9216 * 128 + 128 * 10;
     ck_assert_double_eq(model_flop(m), 2 * (2 * first + 3 * rest));
@@ -412,7 +412,7 @@ LOOP_TEST(models_that_cannot_be_are_refused, ARRAY_LEN(refused))
 {
     struct ddp_err err = {""};
     ck_assert_ptr_null(model_create(refused[_i].model, refused[_i].io,
-                                    refused[_i].max_batch, kernels_get(NULL, &err),
-                                    &err));
+                                    refused[_i].max_batch,
+                                    kernels_get(NULL, PRECISION_FP32, &err), &err));
     ck_assert_str_eq(err.text, refused[_i].text);
 }

@@ -286,7 +286,7 @@ LOOP_TEST(bf16_stays_near, 8)
     struct ddp_err err;
     const struct kernels *k[2] = {engine_at(_i / 2)};
     if (k[0])
-        k[1] = kernels_get_at(k[0]->name, PRECISION_BF16, &err);
+        k[1] = kernels_get(k[0]->name, PRECISION_BF16, &err);
     struct batch b = a_batch(which);
     struct model *m[2];
     float loss[2];
@@ -314,7 +314,7 @@ LOOP_TEST(bf16_stays_near, 8)
 LOOP_TEST(next_tokens_are_those_of_the_loss, 2)
 {
     int which = _i ? LLAMA : GPT2;
-    const struct kernels *k = kernels_get(NULL, NULL);
+    const struct kernels *k = kernels_get(NULL, PRECISION_FP32, NULL);
     struct model *m = a_model(which, k, 1);
     struct batch b = a_batch(which);
     int T = cases[which].T, V = cases[which].V, correct;
@@ -335,7 +335,7 @@ LOOP_TEST(next_tokens_are_those_of_the_loss, 2)
 LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
 {
     int which = _i ? LLAMA : LARGE + 1;
-    const struct kernels *k = kernels_get(NULL, NULL);
+    const struct kernels *k = kernels_get(NULL, PRECISION_FP32, NULL);
     struct batch b = a_batch(which);
     float *first = NULL;
     for (int threads = 1; threads <= 3; threads++) {
@@ -359,9 +359,9 @@ TEST(gradients_that_are_elsewhere_take_no_memory_of_the_models)
 {
     struct ddp_err err;
     struct mallinfo2 before = mallinfo2();
-    struct model *m =
-        model_create("gpt2:layers=1,heads=1,width=64,context=8",
-                     (struct io_shape){1, 1, 8, 50257}, 1, kernels_get(NULL, NULL), &err);
+    struct model *m = model_create("gpt2:layers=1,heads=1,width=64,context=8",
+                                   (struct io_shape){1, 1, 8, 50257}, 1,
+                                   kernels_get(NULL, PRECISION_FP32, NULL), &err);
     struct mallinfo2 after = mallinfo2();
     if (before.uordblks > 0) /* a sanitizer's malloc does not count */
         ck_assert_uint_lt(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd,

@@ -32,7 +32,7 @@ static struct model *make(const char *name, int images)
     struct ddp_err err;
     int outputs = strcmp(name, "linreg") == 0 ? 1 : 10;
     struct model *m = model_create(name, (struct io_shape){1, images, images, outputs}, 4,
-                                   kernels_get(NULL, &err), &err);
+                                   kernels_get(NULL, PRECISION_FP32, &err), &err);
     ck_assert_msg(m != NULL, "%s", err.text);
     return m;
 }

@@ -26,7 +26,7 @@ struct rig {
 static void rig_init(struct rig *r, const char *model, const char *optim, int images)
 {
     struct ddp_err err;
-    const struct kernels *kernels = kernels_get(NULL, &err);
+    const struct kernels *kernels = kernels_get(NULL, PRECISION_FP32, &err);
     ck_assert_ptr_nonnull(kernels);
     *r = (struct rig){.dir = temp_dir()};
     r->file = xasprintf("%s/c.safetensors", r->dir);

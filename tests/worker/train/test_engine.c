@@ -42,7 +42,7 @@ TEST(states_take_memory_where_they_are_used)
     struct ddp_err err;
     size_t before = resident_bytes();
     optim_init(&o, optim_find("adamw"), (struct optim_settings){0},
-               kernels_get(NULL, &err), N);
+               kernels_get(NULL, PRECISION_FP32, &err), N);
     ck_assert_uint_lt(resident_bytes() - before, N * sizeof(float));
     size_t others = 0;
     for (size_t i = 0; i < N; i++)
@@ -56,7 +56,7 @@ static struct fixture open_engine(const char *model, struct engine_options how)
     struct fixture f = {0};
     struct ddp_err err;
     struct ddp_group_options alone = {.rank = 0, .size = 1};
-    const struct kernels *k = kernels_get(NULL, &err);
+    const struct kernels *k = kernels_get(NULL, PRECISION_FP32, &err);
     f.group = ddp_group_init(&alone, &err);
     ck_assert_msg(f.group != NULL, "%s", err.text);
     ck_ok(dataset_load("digits", NULL, 1, &f.data, &err), err);

@@ -436,6 +436,8 @@ static int read_layer(struct reader *r, char *name, const char *word, char *rest
         return unknown_kind(r, word);
     if (find_layer(r, name))
         return refuse(r, "there is a layer '%s' already", name);
+    if (strpbrk(name, "\"\\")) /* traces quote it */
+        return refuse(r, "a layer cannot be called '%s': use no '\"' and no '\\'", name);
     if (r->n == LAYERS) /* each name is compared with all */
         return refuse(r, "a model has %d layers at most", LAYERS);
     r->layers = r->type->layers =

@@ -179,6 +179,8 @@ static const struct {
      ":3: dropout takes a number from 0 to below 1, not '1'"},
     {HEAD "c conv size=3\n", ":3: conv layers need outputs=..."},
     {HEAD "f linear outputs=3\nf linear\n", ":4: there is a layer 'f' already"},
+    {HEAD "f\"1 linear\n",
+     ":3: a layer cannot be called 'f\"1': use no '\"' and no '\\'"},
     {HEAD BARE "n norm add=d\n", ":4: no layer 'd' is before this one"},
     {HEAD "f linear dropout=0.5\n", "': 'f': dropout needs relu"},
     {HEAD "c conv outputs=4 size=3 relu\nf linear\n",

@@ -90,13 +90,6 @@ static void mean(struct layers *net, const struct layer *l, const struct layer_p
 
 const struct layer_op layer_mean = {NULL, mean};
 
-static void tell_done(const struct layers *net, const struct layer *l, const char *way)
-{
-    const struct layers_settings *s = &net->settings;
-    if (s->done)
-        s->done(l->spec->name, way, s->arg);
-}
-
 static void say_doing(const struct layers *net, const struct layer *l, const char *way)
 {
     cuda_doing("'%s' %s%s", l->spec->name, way, net->settings.where);
@@ -146,7 +139,8 @@ void layers_forward(struct layers *net, int n, const struct cuda_step *s, int ba
         if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
             cuda_add(l->y, net->layers[l->shortcut].y, (int64_t)l->outputs * n, net->type,
                      net->stream);
-        tell_done(net, l, "forward");
+        if (net->settings.done)
+            net->settings.done(l->spec->name, "forward", net->settings.arg);
     }
 }
 
@@ -162,7 +156,8 @@ void layers_backward(struct layers *net, int n, float *grads)
             tokens_back(net, l, n);
         if (takes_part(net, l, n))
             l->op->run(net, l, &p->layers[i], true);
-        tell_done(net, l, "backward");
+        if (s->done)
+            s->done(l->spec->name, "backward", s->arg);
         if (l->weight && s->ready)
             s->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
                      s->arg);

@@ -210,20 +210,18 @@ static int cuda_take(struct device *d, size_t i, float by, struct ddp_err *err)
     return cuda_outcome(err);
 }
 
-static void reduce(struct device *d, struct bucket b)
-{
-    float *g = d->grads + b.offset;
-    if (d->comm && d->shard)
-        comm_reduce_scatter(d->comm, 0, g, b.count / (size_t)d->size, d->stream);
-    else if (d->comm)
-        comm_all_reduce(d->comm, 0, g, b.count, DDP_F32, d->stream);
-}
-
+/* Reduces the buckets from this offset on that have not been yet. */
 static void reduce_from(struct device *d, size_t offset)
 {
     size_t final = bucket_final(d->job.buckets, d->job.nbuckets, d->reduced, offset);
-    while (d->reduced < final)
-        reduce(d, d->job.buckets[d->reduced++]);
+    for (; d->reduced < final; d->reduced++) {
+        struct bucket b = d->job.buckets[d->reduced];
+        float *g = d->grads + b.offset;
+        if (d->comm && d->shard)
+            comm_reduce_scatter(d->comm, 0, g, b.count / (size_t)d->size, d->stream);
+        else if (d->comm)
+            comm_all_reduce(d->comm, 0, g, b.count, DDP_F32, d->stream);
+    }
 }
 
 static int cuda_reduce(struct device *d, const struct param *block, struct ddp_err *err)
@@ -298,13 +296,6 @@ static void optimise(struct device *d)
     }
 }
 
-static void gather(struct device *d)
-{
-    if (d->comm && d->shard)
-        comm_gather_buckets(d->comm, 0, d->weights, 0, d->job.buckets, d->job.nbuckets,
-                            d->stream);
-}
-
 /* Copies the block to the caller's weights, or from them. */
 static void copy_own(struct device *d, bool out)
 {
@@ -344,7 +335,9 @@ static int cuda_step(struct device *d, const struct step_rule *how, double *norm
     if (normed)
         clip(d, how->clip_norm);
     optimise(d);
-    gather(d);
+    if (d->comm && d->shard)
+        comm_gather_buckets(d->comm, 0, d->weights, 0, d->job.buckets, d->job.nbuckets,
+                            d->stream);
     copy_own(d, true);
     stream_follow(d->caller, d->stream, done);
     d->steps++;

@@ -8,6 +8,7 @@ returns, and the interpreter continues with the script as usual.
 Protocol, checks, and differences from a fresh interpreter: doc/preload.md.
 Python 3.8 and later, standard library only.
 """
+import _warnings
 import os
 import sys
 import time
@@ -227,7 +228,8 @@ def broken_fork():
 
 
 def why_not(steps, folders, files, variables, random_numbers, temporary, collected, fork_before):
-    folder, before = os.getcwd(), list(getattr(sys.modules.get("warnings"), "filters", ()))
+    # Python's own, also before `warnings` is imported: 3.13 does not import it at its start
+    folder, before = os.getcwd(), list(_warnings.filters)
     with random_numbers, temporary:
         why = broken_fork() or run_steps(steps, variables, fork_before)
     return (why or hidden_module(folders, files) or filters(steps, before)

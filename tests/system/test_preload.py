@@ -942,6 +942,7 @@ class Choice(LaunchTest):
     def test_a_well_known_package_that_is_refused(self):
         """The helper does not fork before it until it has failed a check once; then torch is shared."""
         self.write("site/scipy.py", "import os; os.getenv('RANK') + ''\n")
+        os.mkdir(self.path("site/__pycache__"))  # later it would change the folder
         script = self.write("script.py", "import torch, scipy\nprint('a', 'BY_TORCH' in scipy.os.environ)\n")
         for forked in (False, True, True):
             self.assertEqual(self.ranks(PYTHON, script, forked=forked)[0], ["a True"] * 2)

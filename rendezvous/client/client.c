@@ -122,20 +122,18 @@ void store_put_keys(struct ddp_store *s, enum wire_op op, const char *const *key
         wire_key(&s->x.out, keys[i]);
 }
 
-/* The handshake of PyTorch's client, which also detects whether the server answers in
- * order: a WAIT that cannot end, a CHECK that can be answered at once, and CANCEL_WAIT.
- * In order the cancel's 1 comes first, else the CHECK's 0. */
+/* The handshake of PyTorch's client, without the PING that servers before 2.5 do not know.
+ * It also detects whether the server answers in order: a WAIT that cannot end, a CHECK
+ * that can be answered at once, and CANCEL_WAIT. In order the cancel's 1 comes first, else
+ * the CHECK's 0. */
 static int handshake(struct ddp_store *s, struct ddp_err *err)
 {
     struct wire *out = &s->x.out;
-    uint32_t nonce = (uint32_t)getpid();
-    unsigned char reply[6];
+    unsigned char reply[2];
 
     wire_clear(out);
     wire_op(out, WIRE_VALIDATE);
     wire_u32(out, WIRE_MAGIC);
-    wire_op(out, WIRE_PING);
-    wire_u32(out, nonce);
     wire_op(out, WIRE_WAIT);
     wire_u64(out, 1);
     wire_str(out, no_key, sizeof no_key - 1);
@@ -144,13 +142,9 @@ static int handshake(struct ddp_store *s, struct ddp_err *err)
     wire_op(out, WIRE_CANCEL_WAIT);
     if (store_ask(s, err) < 0 || exchange_read(&s->x, reply, sizeof reply, err) < 0)
         return -1;
-    for (size_t i = 0; i < 4; i++) {
-        if (reply[i] != (unsigned char)(nonce >> (8 * i)))
-            return exchange_break(&s->x, err, "is not a TCPStore: wrong echo");
-    }
-    if (reply[4] + reply[5] != 1)
+    if (reply[0] + reply[1] != 1)
         return exchange_break(&s->x, err, "is not a TCPStore: wrong answer to a wait");
-    s->in_order = reply[4] == 1;
+    s->in_order = reply[0] == 1;
     return 0;
 }
 

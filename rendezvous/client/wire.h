@@ -29,7 +29,6 @@ enum wire_op {
     WIRE_MULTI_GET = 10,
     WIRE_MULTI_SET = 11,
     WIRE_CANCEL_WAIT = 12,
-    WIRE_PING = 13,
     WIRE_QUEUE_PUSH = 14,
     WIRE_QUEUE_POP = 15,
     WIRE_QUEUE_LEN = 16,

@@ -7,9 +7,9 @@
  *     deaf    take whatever comes, say nothing, until the client closes
  *     close   close the connection
  * The bytes of a line are words: `.6` one byte, `#3` eight bytes little-endian (may be
- * negative), `"/a"` a string with its length in front, `x0dff` plain hex, `pid` this
- * process in four bytes. `hello in order` and `hello at once` stand for the handshake
- * with a server of either kind.
+ * negative), `"/a"` a string with its length in front, `x0dff` plain hex.
+ * `hello in order` and `hello at once` stand for the handshake with a server of either
+ * kind.
  */
 #ifndef TESTS_RENDEZVOUS_FAKE_STORE_H
 #define TESTS_RENDEZVOUS_FAKE_STORE_H

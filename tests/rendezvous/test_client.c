@@ -260,8 +260,8 @@ static const struct {
     {"deaf", "did not answer in time"},
     {"close", "does not let this process in"},
     {"C x00cef7853c; S x485454502f31; silence", "is not a TCPStore"},
-    {"C x00cef7853c; S pid .0 .0; silence", "is not a TCPStore"},
-    {"C x00cef7853c; S pid .1; close", "does not let this process in"},
+    {"C x00cef7853c; S .0 .0; silence", "is not a TCPStore"},
+    {"C x00cef7853c; S .1; close", "does not let this process in"},
 };
 
 LOOP_TEST(a_server_that_is_no_store_is_rejected_in_time, ARRAY_LEN(no_stores))

@@ -51,6 +51,12 @@ class Backend(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertEqual(said.count("Gloo's losses"), 8, said)
 
+    @unittest.skipUnless(jobs.debian_torch(), "no package python3-torch")
+    def test_an_older_pytorch_is_refused_in_a_line(self):
+        code, said = run(jobs.debian_torch(), "-c", "import ddprun.torch")
+        self.assertEqual(code, 1, said)
+        self.assertRegex(said, r"\nImportError: ddprun.torch needs PyTorch 2.14 or newer, this is [12]\.")
+
     def test_a_group_is_made_again(self):
         self.assertEqual(self.ddprun(2, "again").count("30 groups"), 2)
 

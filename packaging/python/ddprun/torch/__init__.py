@@ -22,6 +22,10 @@ import weakref
 from types import SimpleNamespace
 
 import torch
+
+if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14):
+    raise ImportError(f"ddprun.torch needs PyTorch 2.14 or newer, this is {torch.__version__}")
+
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend as _Backend, _create_work_from_future
 

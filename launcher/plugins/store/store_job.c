@@ -152,7 +152,8 @@ static void ask_nodes(struct job *j, struct inquiry *asked, size_t n)
 {
     struct question list[VOUCH_MAX];
     uint32_t k = 0;
-    qsort(asked, n, sizeof *asked, by_node);
+    if (n > 0) /* else there is no list */
+        qsort(asked, n, sizeof *asked, by_node);
     for (size_t i = 0; i < n; i++) {
         list[k] = *asked[i].question;
         list[k++].id |= asked[i].several ? ASKED_SEVERAL : 0;

@@ -7,7 +7,8 @@
  * call, LAUNCH() and comm.h launch nothing, so that nothing is done with a handle that
  * could not be made. cuda_outcome() asks once, at the end of the phase.
  *
- * Functions that return void report by this; those with `err` have asked.
+ * Functions that return void report failures this way; those with `err` call
+ * cuda_outcome() themselves.
  */
 #ifndef WORKER_CUDA_FAILURE_H
 #define WORKER_CUDA_FAILURE_H

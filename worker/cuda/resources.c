@@ -65,7 +65,7 @@ static char *list_taken(const struct resources *r)
     return out;
 }
 
-/* Tells who has the memory. */
+/* Reports an allocation failure, and what uses the device's memory. */
 static void fail_full(struct resources *r, const char *what, size_t bytes)
 {
     OWNED char *taken = list_taken(r);

@@ -1,6 +1,6 @@
 /* worker/cuda/resources.h - device and pinned memory, streams and events
  *
- * Failures are failure.h's: then what is made is NULL.
+ * A failure is reported by failure.h; the function then returns NULL.
  */
 #ifndef WORKER_CUDA_RESOURCES_H
 #define WORKER_CUDA_RESOURCES_H

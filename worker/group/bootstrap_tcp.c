@@ -28,11 +28,11 @@ static const char magic[8] = "ddpmeet3";
 
 enum {
     NAME_BYTES = 200,
-    SAY_MS = 1000, /* for a connection to introduce itself; a rank comes again */
+    SAY_MS = 1000, /* a connection's time to introduce itself; a rank tries again */
     RETRY_MS = 10,
     RETRY_MOST_MS = 500,
     LOOK_MS = 100,
-    WHY_MS = 1000 /* for rank 0 to say who is missing: its deadline may be later */
+    WHY_MS = 1000 /* extra wait for rank 0's error: its deadline may be later */
 };
 
 struct intro {

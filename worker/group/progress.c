@@ -85,9 +85,9 @@ static int dead_of_host(const struct ddp_group *g)
     return -1;
 }
 
-/* The ranks do not do the same. One that has seen a failure, perhaps in another group of
- * the family, may call something else because of it: the failure is reported rather than
- * the mismatch. */
+/* The calls of the ranks differ. A rank that has seen a failure, perhaps in another group
+ * of the family, may call something else because of it: the failure is reported rather
+ * than the mismatch. */
 static int disagree(struct ddp_group *g, struct ddp_err *err)
 {
     int first = dead_of_host(g);
@@ -360,8 +360,8 @@ static void note_moves(const struct ddp_group *g, struct patience *p, int64_t no
     }
 }
 
-/* Done every turn of a long wait: reports; and now and then whether the awaited ranks
- * live, and our calls for those that let us wait. */
+/* Every turn of a long wait: checks for reports. Every LOOK_MS: checks that the awaited
+ * ranks are alive and, after SILENT_MS without progress, reports our call to them. */
 static int attend(struct ddp_group *g, struct patience *p, const bool *ended, int64_t now,
                   struct ddp_err *err)
 {

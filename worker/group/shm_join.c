@@ -1,6 +1,6 @@
 /* worker/group/shm_join.c - how the ranks of a host set up their shared memory
  *
- * Each rank listens since before the others know of it. The leader (local rank 0) creates
+ * Each rank listens before the others know its address. The leader (local rank 0) creates
  * the memory file and connects to each of the others, shows that rank's token and passes
  * the descriptor; they map it, fill in their control blocks, take their locks and report
  * "done". When all have, the leader sends "go", or why it gives up.
@@ -34,8 +34,8 @@ enum {
     HUGE_PAGE = 2 << 20,
     PAGE = 4096,
     LOOK_MS = 100,
-    TOKEN_MS = 1000, /* for a connection to show the token */
-    WHY_MS = 1000    /* for the leader to say why: its deadline may be later */
+    TOKEN_MS = 1000, /* a connection's time to send the token */
+    WHY_MS = 1000    /* extra wait for the leader's error: its deadline may be later */
 };
 
 /* This process belongs to a group with more ranks on this host than CPUs. */
@@ -203,7 +203,7 @@ static int hand_over(const struct shm *s, const int *conns, int64_t deadline_ms,
     return 0;
 }
 
-/* All that can be reached are told what has come of it. */
+/* Sends the outcome to all ranks that are connected. */
 static int lead(struct shm *s, size_t arena_bytes, int64_t deadline_ms,
                 struct ddp_err *err)
 {

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 enum {
-    MEASURED = 1 << 20, /* bytes from which on a ring is measured */
-    SAMPLES = 8,        /* rings; many take long because a rank is late, and a few little
-                           because this one is, whose data have come meanwhile */
+    MEASURED = 1 << 20, /* bytes sent in a ring, at least, to measure it */
+    SAMPLES = 8,        /* rings per number: a late rank makes many of them slow, and this
+                           rank's own lateness a few fast, as their data have arrived */
     GAIN = 5,           /* twice as many streams must save 1/GAIN of the time */
     AGAIN = 2000        /* rings until the next attempt with more */
 };

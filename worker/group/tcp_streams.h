@@ -21,16 +21,15 @@
 
 enum {
     TCP_STREAMS = 16,
-    STREAMS_LOW = 3 /* the ring that counts, as it is the fastest but for two */
+    STREAMS_LOW = 3 /* the third fastest ring counts */
 };
 
 struct tcp_streams {
-    unsigned n; /* use so many */
-    bool given; /* by the environment: nothing is measured */
-    int turns;  /* rings measured with n streams, */
-    double
-        low[STREAMS_LOW]; /* the least ns a byte among them, the least first; 0: none */
-    double fewer;         /* the last of these with n/2 streams; 0: not measured */
+    unsigned n;              /* streams in use */
+    bool given;              /* by the environment: nothing is measured */
+    int turns;               /* rings measured with n streams */
+    double low[STREAMS_LOW]; /* their lowest ns per byte, in order; 0: none */
+    double fewer;            /* low[] at its end with n/2 streams; 0: not measured */
 };
 
 int tcp_streams_init(struct tcp_streams *s, struct ddp_err *err);

@@ -3,6 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/utf8.h"
 #include "launcher/job/state.h"
 
 #include <assert.h>
@@ -47,29 +48,6 @@ bool events_wanted(const struct job *j)
     return j->subscribers != NULL;
 }
 
-/* Length of the UTF-8 character at `p`; 0: it is none. */
-static size_t utf8_length(const unsigned char *p)
-{
-    static const struct {
-        unsigned char mask, lead;
-        uint32_t least;
-    } forms[] = {
-        {0x80, 0, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
-    for (size_t n = 0; n < ARRAY_LEN(forms); n++) {
-        if ((p[0] & forms[n].mask) != forms[n].lead)
-            continue;
-        uint32_t code = p[0] & (uint32_t)~forms[n].mask;
-        for (size_t i = 1; i <= n; i++) {
-            if ((p[i] & 0xc0) != 0x80)
-                return 0;
-            code = code << 6 | (p[i] & 0x3f);
-        }
-        bool surrogate = code >= 0xd800 && code < 0xe000;
-        return code >= forms[n].least && code < 0x110000 && !surrogate ? n + 1 : 0;
-    }
-    return 0;
-}
-
 json_t *event_text(const char *text)
 {
     if (!text)
@@ -79,7 +57,7 @@ json_t *event_text(const char *text)
         return whole;
     OWNED char *clean = xcalloc(strlen(text) + 1, 3);
     char *to = clean;
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
+    for (const char *p = text; *p;) {
         size_t n = utf8_length(p);
         to = n ? mempcpy(to, p, n) : stpcpy(to, "\xef\xbf\xbd");
         p += n ? n : 1;

@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
+#include "common/utf8.h"
 #include "worker/kernels/rng.h"
 
 #include <ctype.h>
@@ -494,6 +495,9 @@ static int read_line(struct reader *r, const char *line)
     OWNED char *text = expand(r, line);
     for (const char *c = text; c && *c; c++)
         r->type->checksum = rng_mix(r->type->checksum ^ (unsigned char)*c);
+    for (size_t i = 0, n; text && text[i]; i += n) /* a checkpoint's header has names */
+        if ((n = utf8_length(text + i)) == 0)
+            return refuse(r, "the line is not in UTF-8");
     return text ? read_words(r, text) : -1;
 }
 

@@ -181,6 +181,7 @@ static const struct {
     {HEAD "f linear outputs=3\nf linear\n", ":4: there is a layer 'f' already"},
     {HEAD "f\"1 linear\n",
      ":3: a layer cannot be called 'f\"1': use no '\"' and no '\\'"},
+    {HEAD "f\xe9 linear # Latin-1\n", ":3: the line is not in UTF-8"},
     {HEAD BARE "n norm add=d\n", ":4: no layer 'd' is before this one"},
     {HEAD "f linear dropout=0.5\n", "': 'f': dropout needs relu"},
     {HEAD "c conv outputs=4 size=3 relu\nf linear\n",

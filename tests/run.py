@@ -130,7 +130,8 @@ def run(build, tests, log, jobs):
             results = [json.loads(line) for line in f]
     except OSError:
         results = []
-    return {r["name"].rpartition(" / ")[2]: r for r in results}
+    # "ddprun:SUITES / NAME"; with meson 1.12 "SUITES - ddprun:NAME"
+    return {re.split(" / | - ddprun:", r["name"])[-1]: r for r in results}
 
 
 def run_queue(kind, chosen, compiled):

@@ -26,6 +26,7 @@ struct comm {
     /* A receive from the next rank, which never sends: it fails when a rank has died. */
     struct ddp_request *watch;
     uint64_t calls;
+    bool grouped;         /* between comm_begin() and comm_end() */
     bool failed, unended; /* unended: no thread could be created to end a communicator */
 };
 
@@ -223,13 +224,14 @@ void comm_broadcast(struct comm *c, int lane, float *data, size_t count,
 
 void comm_begin(struct comm *c)
 {
-    if (!cuda_failed())
+    c->grouped = !cuda_failed();
+    if (c->grouped)
         note(c, "ncclGroupStart", nccl_api.begin());
 }
 
 void comm_end(struct comm *c)
 {
-    if (!cuda_failed())
+    if (c->grouped) /* also after a failure: NCCL would only collect this thread's calls */
         note(c, "ncclGroupEnd", nccl_api.end());
 }
 

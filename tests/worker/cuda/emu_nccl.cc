@@ -8,10 +8,11 @@
  * absent:1 (it waits there for ever, and so do the others in theirs),
  * async:1 (the twelfth collective there never ends and an asynchronous error appears),
  * late:1 (it never ends, and nothing is said), both also of another: late:1:3 is the
- * third; old (version 2.17).
+ * third; grouped:1 (a collective of a group fails there); old (version 2.17).
  *
  * ncclCommDestroy() waits for what was put on streams, which, when others do not take
- * part, is for ever; a communicator that is left behind is told at the end.
+ * part, is for ever; a communicator that is left behind is told at the end, and so is a
+ * group.
  */
 #include "tests/worker/cuda/emu.h"
 #include "tests/worker/cuda/emu_check.h"
@@ -83,8 +84,12 @@ static void ended(ncclComm_t c)
     open_comms.erase(c);
 }
 
+static int depth; /* of groups */
+
 static void look_for_open()
 {
+    if (depth > 0)
+        fprintf(stderr, "emulation: a group was not ended\n");
     if (!open_comms.empty())
         fprintf(stderr, "emulation: a communicator was neither destroyed nor aborted\n");
 }
@@ -269,8 +274,6 @@ struct collective {
     }
 };
 
-static int depth; /* of groups */
-
 static ncclResult_t put(kind what, const void *from, void *to, size_t count,
                         ncclDataType_t type, ncclComm_t c, cudaStream_t stream)
 {
@@ -279,6 +282,8 @@ static ncclResult_t put(kind what, const void *from, void *to, size_t count,
     if ((type != ncclFloat && type != ncclDouble) || call.sent() > SLOT ||
         c->device != emu_device_of(stream))
         return ncclInvalidArgument;
+    if (depth > 0 && fault_at("grouped") == c->rank)
+        return ncclSystemError;
     if (!emu_may_ask(stream, {4 + what, int64_t(count), type}))
         return ncclUnhandledCudaError;
     emu_keep(stream, c->graphs);

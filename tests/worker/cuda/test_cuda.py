@@ -501,6 +501,8 @@ def two_ranks_on_one_gpu_are_refused():
 def nccl_says_what_went_wrong():
     fails(2, r"NCCL 2\.17\.5: 2\.18 or newer is needed", EMU_NCCL="old")
     fails(2, r"NCCL 2\.28\.9, step [0-9]+: remote process exited", EMU_NCCL="async:0")
+    fails(2, r"NCCL 2\.28\.9, reduce_scatter #[0-9]+ of [0-9]+ numbers: unhandled system error", "--shard-optimizer",
+          EMU_NCCL="grouped:0")
     # three hear why, one after the other, inside of a call that would never end
     fails(4, r"rank 2 on \S+: NCCL 2\.28\.9, ncclCommInitRank: unhandled system error", EMU_NCCL="init:2")
 

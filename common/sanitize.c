@@ -5,6 +5,15 @@
 #include <stdbool.h>
 #include <string.h>
 
+char *sanitize_all(char *text)
+{
+    for (char *p = text; *p; p++) {
+        if (iscntrl((unsigned char)*p))
+            *p = '?';
+    }
+    return text;
+}
+
 const char *sanitize(const char *text, struct sanitized *out)
 {
     size_t n = strlen(text), most = sizeof out->text - sizeof "...";
@@ -13,9 +22,5 @@ const char *sanitize(const char *text, struct sanitized *out)
     for (size_t i = 0; i < n; i++)
         out->text[i] = text[i];
     strcpy(out->text + n, cut ? "..." : "");
-    for (char *p = out->text; *p; p++) {
-        if (iscntrl((unsigned char)*p))
-            *p = '?';
-    }
-    return out->text;
+    return sanitize_all(out->text);
 }

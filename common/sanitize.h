@@ -11,6 +11,9 @@ struct sanitized {
     char text[128];
 };
 
+/* All of a text, in place; returns it. */
+char *sanitize_all(char *text);
+
 /* Returns out->text. */
 const char *sanitize(const char *text, struct sanitized *out);
 

@@ -165,7 +165,7 @@ TEST(a_visit_after_the_deadline_ends)
 static void *join_as_rank_1_of_3(void *arg)
 {
     struct bootstrap m = *(struct bootstrap *)arg;
-    struct card card = {.host_name = "here"}, cards[3];
+    struct card card = {.host_name = "the\033re"}, cards[3];
     struct ddp_err err = {""};
     m.rank = 1;
     m.size = 3;
@@ -228,7 +228,37 @@ TEST(who_goes_while_others_are_missing_is_named_at_once)
 {
     struct ddp_err err = {""};
     free(miss_rank_2(1500, 60000, &err));
-    ck_assert_str_eq(err.text, "rank 1 on here has gone or given up at tcp://x");
+    ck_assert_str_eq(err.text, "rank 1 on the?re has gone or given up at tcp://x");
+}
+
+/* Gives up, with a reason that would clear the screen. */
+static void *give_up_in_red(void *listener)
+{
+    static const char why[] = "-\033[2Jno\n";
+    char intro[4096];
+    int fd = accept(*(int *)listener, NULL, NULL);
+    ck_assert_int_gt(recv(fd, intro, sizeof intro, 0), 0);
+    ck_assert_int_eq(send(fd, why, strlen(why), MSG_NOSIGNAL), (int)strlen(why));
+    close(fd);
+    return NULL;
+}
+
+TEST(control_characters_of_rank_0_are_not_shown)
+{
+    struct ddp_err err = {""};
+    struct card card = {.port = 1}, cards[2];
+    struct bootstrap m = {
+        .place = "x", .addr = "127.0.0.1", .name = "g", .rank = 1, .size = 2};
+    pthread_t thread;
+    int fd = sock_listen(m.addr, 0, &m.port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    fcntl(fd, F_SETFL, 0); /* accept() waits */
+    pthread_create(&thread, NULL, give_up_in_red, &fd);
+    m.deadline_ms = now_ms() + 60000;
+    ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
+    pthread_join(thread, NULL);
+    close(fd);
+    ck_assert_str_eq(err.text, "?[2Jno?");
 }
 
 /* Closes each connection, and counts them. */

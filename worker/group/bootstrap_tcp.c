@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/mem.h"
+#include "common/sanitize.h"
 #include "common/scoped.h"
 #include "common/sock.h"
 
@@ -161,6 +162,8 @@ int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct ca
         fds[r] = -1;
     cards[0] = *card;
     int rc = host_all(&h, listener, err);
+    if (rc < 0)
+        sanitize_all(err->text); /* it may have a stranger's host name */
     for (int r = 0; r < m->size; r++) {
         if (rc < 0)
             give_up(fds[r], err->text);
@@ -186,8 +189,10 @@ static int visit_once(const struct bootstrap *m, const struct card *card,
     if (sock_write_all(fd, &in, sizeof in, m->deadline_ms) == 0 &&
         sock_read_all(fd, cards, bytes, m->deadline_ms + WHY_MS) == 0)
         return 0;
-    if (text[0] == '-')
-        return err_set(err, "%.*s", (int)bytes - 1, text + 1);
+    if (text[0] == '-') {
+        text[bytes - 1] = '\0';
+        return err_set(err, "%s", sanitize_all(text + 1));
+    }
     return now_ms() < m->deadline_ms
                ? 1
                : err_set(err,

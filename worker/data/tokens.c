@@ -88,16 +88,23 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
     size_t n = (map.bytes - begin) / bytes,
            samples = n > 0 ? (n - 1) / (size_t)context : 0;
     const uint8_t *at = map.at + begin;
-    uint32_t most = 0;
+    uint32_t even = 0, odd = 0; /* the largest of the first, third...; of the others */
     if (!array)
         TRY(check_whole(name, &map, begin, bytes, err));
     for (size_t i = 0; i < n; i++) {
-        uint32_t t = token(out, at, i);
-        most = t > most ? t : most;
+        uint32_t t = token(out, at, i), *most = i % 2 ? &odd : &even;
+        *most = t > *most ? t : *most;
     }
     if (samples < 2 || samples > UINT32_MAX)
         return err_set(err, "'%s' has %zu tokens: of %d each, that is %s", name, n,
                        context, samples < 2 ? "not two samples" : "too many samples");
+    uint32_t most = even > odd ? even : odd, upper = (uint32_t)(vocabulary - 1) >> 16;
+    if (bytes == 2 && !array && begin == 0 && odd <= upper && even > upper)
+        return err_set(
+            err,
+            "'%s' has no header and looks like tokens of 32 bits, not 16 (each "
+            "second is at most %u): a .npy file says how wide they are",
+            name, upper);
     if (most >= (uint32_t)vocabulary)
         return err_set(err,
                        "'%s': there is a token %u, and the model has a vocabulary of %d",

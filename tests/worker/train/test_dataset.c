@@ -497,6 +497,40 @@ LOOP_TEST(a_file_of_tokens_that_broke_off_is_refused, ARRAY_LEN(headers))
     ck_assert_str_eq(err.text, "'t.bin' is cut short: 40 tokens, and its header says 41");
 }
 
+/* Read as 16 bits each of them is two, and the second is 0, or 1 with a large vocabulary.
+ */
+TEST(tokens_of_32_bits_need_a_header)
+{
+    static const uint32_t small[] = {7, 0, 9, 50256, 300, 8, 1, 2, 3, 4},
+                          large[] = {7, 70000, 128000, 3, 4, 5, 6, 7, 8, 9};
+    static const uint16_t pairs[] = {7, 0, 7, 0, 7, 0, 7, 0, 7, 2}, bits[10] = {1, 0, 1};
+    static const struct {
+        const void *data;
+        size_t bytes;
+        int vocabulary;
+        bool good;
+    } files[] = {{small, sizeof small, 50257, false},
+                 {large, sizeof large, 128256, false},
+                 {pairs, sizeof pairs, 50257, true},
+                 {bits, sizeof bits, 128256, true}};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        struct dataset d;
+        struct ddp_err err = {""};
+        FILE *f = fopen("t.bin", "wb");
+        fwrite(files[i].data, files[i].bytes, 1, f);
+        fclose(f);
+        if (files[i].good) {
+            ck_ok(tokens_load("t.bin", 4, files[i].vocabulary, &d, &err), err);
+            dataset_finish(&d);
+            continue;
+        }
+        ck_assert_int_eq(tokens_load("t.bin", 4, files[i].vocabulary, &d, &err), -1);
+        ck_assert_msg(
+            strstr(err.text, "'t.bin' has no header and looks like tokens of 32"), "%s",
+            err.text);
+    }
+}
+
 LOOP_TEST(files_of_tokens_are_right_or_refused, ARRAY_LEN(texts))
 {
     struct dataset d;

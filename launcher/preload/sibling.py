@@ -14,14 +14,28 @@ PR_GET_TID_ADDRESS = 40
 CALLS = {"x86_64": (56, 273, 274), "aarch64": (220, 99, 100)}  # clone, set_robust_list, get_robust_list
 
 
+def thread_id(libc):
+    """The address of glibc's variable with the id of this thread; None: there is none (musl). Before
+    glibc 2.43 the kernel has it, to clear it at the thread's end; since 2.34 libthread_db's symbol has the
+    offset."""
+    cleared, places = ctypes.c_void_p(), []
+    if libc.prctl(PR_GET_TID_ADDRESS, ctypes.byref(cleared), 0, 0, 0) == 0:
+        places.append(cleared.value)
+    try:
+        offset = (ctypes.c_uint32 * 3).in_dll(libc, "_thread_db_pthread_tid")[2]
+        libc.pthread_self.restype = ctypes.c_void_p
+        places.append(libc.pthread_self() + offset)
+    except ValueError:
+        pass  # no such symbol
+    return next((p for p in places if p and ctypes.c_int.from_address(p).value == os.getpid()), None)
+
+
 class Sibling:
     def __init__(self):
-        self.libc, self.tid = ctypes.PyDLL(None), ctypes.c_void_p()
+        self.libc = ctypes.PyDLL(None)
         known = sys.maxsize > 2**32 and CALLS.get(os.uname().machine)
-        # where the kernel keeps the thread's id is glibc's variable of that value, and not musl's
-        self.calls = known if (
-            known and self.libc.prctl(PR_GET_TID_ADDRESS, ctypes.byref(self.tid), 0, 0, 0) == 0 and
-            self.tid.value and ctypes.c_int.from_address(self.tid.value).value == os.getpid()) else None
+        self.tid = ctypes.c_void_p(thread_id(self.libc) if known else None)
+        self.calls = known if self.tid else None
 
     def fork(self):
         """As os.fork(), or None: it cannot be done here."""

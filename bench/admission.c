@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,7 +61,7 @@ int main(int argc, char **argv)
             return 1;
         if (fork() == 0) {
             dup2(ends[0], STDIN_FILENO);
-            close_range(STDERR_FILENO + 1, ~0U, 0);
+            syscall(__NR_close_range, STDERR_FILENO + 1, ~0U, 0);
             be_rank(STDIN_FILENO, port);
         }
         close(ends[0]);

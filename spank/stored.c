@@ -16,8 +16,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { OPEN_MS = 10000 };
@@ -48,7 +48,7 @@ static void run_stored(char *program, char *port, char *hosts, int out, pid_t pa
     int null = open("/dev/null", O_RDWR);
     if (be_the_user() == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
         getppid() == parent && dup2(null, 0) == 0 && dup2(out, 1) == 1 &&
-        dup2(out, 2) == 2 && close_range(3, ~0u, 0) == 0)
+        dup2(out, 2) == 2 && syscall(__NR_close_range, 3, ~0u, 0) == 0)
         execve(program, argv, env);
     static const char message[] = "it cannot be run\n";
     if (write(2, message, sizeof message - 1) < 0)
@@ -100,7 +100,7 @@ int stored_start(char *program, int port, char *hosts, struct ddp_err *err)
         close(out[0]);
         return err_errno(err, "cannot fork");
     }
-    stored_pidfd = pidfd_open(pid, 0);
+    stored_pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     stored_out = out[0];
     if (read_line(out[0], line, sizeof line) == 0 && number_whole(line, 1, 65535, &port))
         return port;
@@ -119,7 +119,7 @@ bool stored_said(char *text, size_t size)
 void stored_stop(void)
 {
     if (stored_pidfd >= 0) {
-        pidfd_send_signal(stored_pidfd, SIGKILL, NULL, 0);
+        syscall(SYS_pidfd_send_signal, stored_pidfd, SIGKILL, NULL, 0);
         close(stored_pidfd);
     }
     if (stored_out >= 0)

@@ -36,6 +36,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC 4 /* Linux 5.11 */
+#endif
+
 enum { STACK_SIZE = 64 << 10, STREAMS = 3, SLOTS = STREAMS + 1, SIGNALS = 32 };
 
 struct child_place {
@@ -120,7 +124,7 @@ static int child_main(void *arg)
     struct talk *t = arg;
     const struct child_spec *spec = t->spec;
     if (has_unshare &&
-        syscall(SYS_close_range, t->slot + SLOTS, ~0U, CLOSE_RANGE_UNSHARE) < 0)
+        syscall(__NR_close_range, t->slot + SLOTS, ~0U, CLOSE_RANGE_UNSHARE) < 0)
         fail(t, CHILD_SETUP);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
         fail(t, CHILD_SETUP);
@@ -197,7 +201,7 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
  */
 static bool unshare_works(void)
 {
-    return syscall(SYS_close_range, ~0U, ~0U, 0) == 0;
+    return syscall(__NR_close_range, ~0U, ~0U, 0) == 0;
 }
 
 /* Reserve consecutive descriptors; returns the first one. */
@@ -220,7 +224,7 @@ static int reserve_slots(void)
 /* Descriptors above 2 that we inherited are not for our children. */
 static void close_inherited_on_exec(void)
 {
-    if (syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) == 0)
+    if (syscall(__NR_close_range, STDERR_FILENO + 1, ~0U, CLOSE_RANGE_CLOEXEC) == 0)
         return;
     for (int fd = STDERR_FILENO + 1; fd < 1024; fd++)
         fcntl(fd, F_SETFD, FD_CLOEXEC);

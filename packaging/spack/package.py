@@ -21,7 +21,7 @@ class Ddprun(MesonPackage):
     depends_on("pkgconfig", type="build")
     depends_on("python@3.8:", type=("build", "run"))
     depends_on("libevent@2.1:")
-    depends_on("hwloc@2.5:")
+    depends_on("hwloc@2.4:")
     depends_on("libsodium")
     depends_on("jansson")
     depends_on("inih")

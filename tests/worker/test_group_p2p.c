@@ -298,14 +298,10 @@ LOOP_TEST(a_wait_may_come_in_parts, 2)
     assert_in_stages(_i ? "tcp" : NULL, parts_case);
 }
 
-/* Of all memory from malloc(); 0 if an older glibc cannot tell. */
+/* Of all memory from malloc(). */
 static size_t bytes_in_use(void)
 {
-#if __GLIBC_PREREQ(2, 33)
-    return mallinfo2().uordblks;
-#else
-    return 0;
-#endif
+    return (size_t)mallinfo2().uordblks;
 }
 
 /* Messages that come before they are asked for, many and short, take little memory beside

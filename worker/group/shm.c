@@ -35,9 +35,9 @@ void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err)
         return NULL;
     }
     char *p = s->arena + s->arena_used;
+#ifdef MADV_POPULATE_WRITE
     /* allocate the pages now: a lack of memory would be SIGBUS later */
     size_t page = (size_t)sysconf(_SC_PAGESIZE), skip = (size_t)(p - s->base) % page;
-#ifdef MADV_POPULATE_WRITE
     if (room > 0 && madvise(p - skip, room + skip, MADV_POPULATE_WRITE) < 0 &&
         errno != EINVAL) {
         err_errno(err, "cannot get %zu bytes of shared memory", bytes);

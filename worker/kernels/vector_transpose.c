@@ -4,6 +4,10 @@
  */
 #include "worker/kernels/vector.h"
 
+#if !__has_builtin(__builtin_shufflevector) /* GCC before 12 */
+#define __builtin_shufflevector(a, b, ...) __builtin_shuffle(a, b, (bits){__VA_ARGS__})
+#endif
+
 #if VL == 16
 #define LOW_HALVES  0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define HIGH_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31

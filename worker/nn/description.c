@@ -142,7 +142,7 @@ static int check_given(const struct reader *r)
 static int define(struct reader *r, const char *name, const char *value)
 {
     enum { LONGEST = 60 };
-    int n;
+    int n = 0;
     if (!*name || name[strspn(name, NAME_CHARACTERS)])
         return refuse(r, "the name of a size has letters, digits and '_', not '%s'",
                       name);

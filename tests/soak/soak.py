@@ -197,8 +197,8 @@ class Host:
 
     def enter(self, *command, user=True):
         become = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups"] if user else []
-        return ["nsenter", "-t", str(self.init()), "-n", "-u", "-m", "-i", "-p", "-T", "--wdns=/",
-                "--", *become, *command]
+        return ["nsenter", "-t", str(self.init()), "-n", "-u", "-m", "-i", "-p", "-T",
+                "--", "env", "-C", "/", *become, *command]
 
     def join(self):
         with open(f"{self.cgroup}/cgroup.procs", "w", encoding="ascii") as f:

@@ -42,8 +42,9 @@ void run_sample(struct run *run)
     progress_say(&run->progress, "sample      of %zu tokens:", all);
     for (size_t i = 0; i < all && run->end != RUN_STOPPED; i++) {
         int seen = i < (size_t)window ? (int)i : window;
+        int known = i > n && i <= (size_t)window ? seen - 1 : 0; /* later all move */
         if (i >= n)
-            tokens[i] = draw(model_next(run->model, tokens + i - seen, seen),
+            tokens[i] = draw(model_next(run->model, tokens + i - seen, known, seen),
                              d->shape.outputs, &random);
         if (d->token_bytes == 1)
             putchar((int)tokens[i]);

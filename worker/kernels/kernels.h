@@ -126,6 +126,7 @@ struct activation {
  * probability `dropout`, those of a row (sample, head, query) as dropout() does with
  * the key rng_word(key, row). */
 struct attention_shape {
+    int from; /* the first query, of one sample, that is computed; 0 in training */
     int T, heads, kv_heads, D;
     float dropout;
     uint64_t key;

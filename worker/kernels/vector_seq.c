@@ -230,23 +230,24 @@ void NAMED(activation)(struct activation f, int n, const float *x, const float *
 
 /* ---- rotary positions ---- */
 
-static void rotary_row(int row, int part, void *arg)
+static void rotary_row(int i, int part, void *arg)
 {
     const struct rows *a = arg;
     const struct attention_shape *s = &a->s;
+    int row = s->from + i;
     int D = s->D, half = D / 2, turned = s->heads + s->kv_heads;
     size_t ld = (size_t)(turned + s->kv_heads) * (size_t)D;
     const float *cosines = a->turns + (size_t)(row % s->T) * (size_t)D;
     const float *x = a->x + (size_t)row * ld;
     float *y = a->y + (size_t)row * ld;
     for (int h = 0; h < turned; h++, x += D, y += D)
-        for (int i = 0; i < half; i += VL) {
-            vec u = load_some(x, i, half, 0), v = load_some(x + half, i, half, 0);
-            vec c = load_some(cosines, i, half, 0);
-            vec n = load_some(cosines + half, i, half, 0);
+        for (int d = 0; d < half; d += VL) {
+            vec u = load_some(x, d, half, 0), v = load_some(x + half, d, half, 0);
+            vec c = load_some(cosines, d, half, 0);
+            vec n = load_some(cosines + half, d, half, 0);
             n = a->back ? -n : n;
-            store_some(y, i, half, u * c - v * n);
-            store_some(y + half, i, half, v * c + u * n);
+            store_some(y, d, half, u * c - v * n);
+            store_some(y + half, d, half, v * c + u * n);
         }
     memcpy(y, x, (size_t)s->kv_heads * (size_t)D * sizeof *y);
 }
@@ -254,7 +255,7 @@ static void rotary_row(int row, int part, void *arg)
 void NAMED(rotary)(struct attention_shape s, int n, const float *turns, const float *x,
                    float *y, bool back)
 {
-    pool_each(n * s.T, rotary_row,
+    pool_each(n * (s.T - s.from), rotary_row,
               &(struct rows){.s = s, .x = x, .y = y, .turns = turns, .back = back});
 }
 
@@ -363,7 +364,7 @@ static void attention_head(int i, int part, void *arg)
     float *lse = a->lse + row0;
     float *p = room_of(a, part), *rest = p + 2 * ldp * QUERIES;
     float scale = 1 / sqrtf((float)s->D);
-    for (int q = 0; q < s->T; q += QUERIES) {
+    for (int q = s->from; q < s->T; q += QUERIES) {
         int count = at_most(QUERIES, s->T - q);
         attention_logits(s, qkv + (size_t)q * ld + column, q, count, keys, p, rest);
         for (int t = q; t < q + count; t++) {

@@ -25,6 +25,7 @@ static struct model *create(struct model_type *type, struct io_shape io, int max
     m->k = kernels;
     m->io = io;
     m->max_batch = max_batch;
+    m->to = io.W;
     m->dropout = of ? of->dropout : true;
     m->of = of;
     if (model_build(m, err) < 0) {
@@ -274,8 +275,11 @@ static void layer_forward(struct model *m, struct layer *l, const struct batch *
         l->op->forward(m, l, b);
     if (model_drops(m, l) && l->op != &op_attention)
         m->k->dropout(l->y, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
-    if (l->flow == FLOW_ROWS && l->shortcut >= 0)
-        m->k->add(l->y, m->layers[l->shortcut].y, floats);
+    if (l->flow == FLOW_ROWS && l->shortcut >= 0) {
+        size_t at = (size_t)m->from * (size_t)l->map.C;
+        m->k->add(l->y + at, m->layers[l->shortcut].y + at,
+                  (int64_t)(m->to - m->from) * l->map.C * b->n);
+    }
 }
 
 const float *model_forward(struct model *m, const struct batch *b)
@@ -430,13 +434,15 @@ float model_evaluate(struct model *m, const struct batch *b, int *correct)
     return loss(m, b, model_forward(m, b), NULL, 0, 1, correct);
 }
 
-const float *model_next(struct model *m, const uint32_t *tokens, int n)
+/* The rows of earlier tokens, with their keys and values, are still in the layers'
+ * outputs. */
+const float *model_next(struct model *m, const uint32_t *tokens, int known, int n)
 {
-    /* attention is causal, so tokens after the first n have no effect */
-    uint32_t *window = xcalloc((size_t)m->io.W + 1, sizeof *window);
-    memcpy(window, tokens, (size_t)n * sizeof *window);
-    const float *y = model_forward(m, &(struct batch){.tokens = window, .n = 1});
-    free(window);
+    m->from = known;
+    m->to = n;
+    const float *y = model_forward(m, &(struct batch){.tokens = tokens, .n = 1});
+    m->from = 0;
+    m->to = m->io.W;
     return head_logits(m, y + (size_t)(n - 1) * (size_t)model_last(m)->map.C);
 }
 

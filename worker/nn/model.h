@@ -267,8 +267,9 @@ int model_tell_place(const struct model *m, int place, char *text, size_t size);
 int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);
 
 /* The logits of the token that follows tokens[0..n), n up to W; valid until the next
- * call. */
-const float *model_next(struct model *m, const uint32_t *tokens, int n);
+ * call. The first `known`, fewer than n, were the first of the call before, without
+ * another use of the model in between: only the others are computed. */
+const float *model_next(struct model *m, const uint32_t *tokens, int known, int n);
 
 /* Loss and number of correct answers without gradients and dropout. */
 float model_evaluate(struct model *m, const struct batch *b, int *correct);

@@ -12,7 +12,19 @@
 
 static int rows_of(const struct model *m, const struct batch *b)
 {
-    return b->n * m->io.W;
+    return b->n * (m->to - m->from);
+}
+
+/* The first row that forward reads of its input, and writes. */
+static const float *rows_in(const struct model *m, const struct layer *l,
+                            const struct batch *b)
+{
+    return input_of(m, l, b) + (size_t)m->from * (size_t)m->layers[l->in].map.C;
+}
+
+static float *rows_out(const struct model *m, const struct layer *l)
+{
+    return l->y + (size_t)m->from * (size_t)l->map.C;
 }
 
 /* A row for each token; returns 0. */
@@ -54,8 +66,8 @@ static const uint32_t *token_at(const struct model *m, const struct batch *b, in
 static void embed(struct model *m, struct layer *l, const struct batch *b)
 {
     size_t C = (size_t)l->spec->outputs;
-    for (int row = 0; row < rows_of(m, b); row++) {
-        float *y = l->y + (size_t)row * C;
+    float *y = rows_out(m, l);
+    for (int row = m->from; row < m->from + rows_of(m, b); row++, y += C) {
         memcpy(y, weights_at(m, l->weight) + *token_at(m, b, row) * C, C * sizeof *y);
         if (l->bias)
             m->k->add(y, weights_at(m, l->bias) + (size_t)(row % m->io.W) * C,
@@ -116,7 +128,8 @@ static struct row_norm norm_of(const struct model *m, const struct layer *l)
 
 static void row_norm(struct model *m, struct layer *l, const struct batch *b)
 {
-    m->k->row_norm(norm_of(m, l), rows_of(m, b), input_of(m, l, b), l->y, l->kept);
+    m->k->row_norm(norm_of(m, l), rows_of(m, b), rows_in(m, l, b), rows_out(m, l),
+                   l->kept);
 }
 
 static void row_norm_back(struct model *m, const struct layer *l, const struct batch *b)
@@ -196,8 +209,8 @@ static struct matrix transpose_of(struct matrix a)
 static void dense(struct model *m, struct layer *l, const struct batch *b)
 {
     int C = m->layers[l->in].map.C, K = l->map.C;
-    model_multiply(m, rows_of(m, b), K, C, matrix(input_of(m, l, b), (size_t)C),
-                   weight_of(m, l), weights_at(m, l->bias), l->y, false);
+    model_multiply(m, rows_of(m, b), K, C, matrix(rows_in(m, l, b), (size_t)C),
+                   weight_of(m, l), weights_at(m, l->bias), rows_out(m, l), false);
 }
 
 static void dense_back(struct model *m, const struct layer *l, const struct batch *b)
@@ -247,7 +260,8 @@ static int add_activation(struct model *m, struct layer *l, struct map_shape in,
 
 static void activate(struct model *m, struct layer *l, const struct batch *b)
 {
-    m->k->activation(activation_of(l), rows_of(m, b), input_of(m, l, b), NULL, l->y);
+    m->k->activation(activation_of(l), rows_of(m, b), rows_in(m, l, b), NULL,
+                     rows_out(m, l));
 }
 
 static void activate_back(struct model *m, const struct layer *l, const struct batch *b)
@@ -267,7 +281,7 @@ static struct attention_shape shape_of(const struct model *m, const struct layer
                                        int C)
 {
     int heads = l->spec->size, kv = l->spec->kv_heads;
-    struct attention_shape s = {m->io.W, heads, kv, C / (heads + 2 * kv), 0, 0};
+    struct attention_shape s = {m->from, m->to, heads, kv, C / (heads + 2 * kv), 0, 0};
     if (model_drops(m, l)) {
         s.dropout = l->spec->dropout;
         s.key = rng_key(m->pass->seed, model_stream(m, l));

@@ -70,6 +70,14 @@ int sched_gpus(const char *name, const char *text, struct ddp_err *err)
     }
 }
 
+int sched_devices(const char *list)
+{
+    int n = 1;
+    for (const char *p = strchr(list, ','); p; p = strchr(p + 1, ','))
+        n++;
+    return n;
+}
+
 void sched_count(const char *name, const char *unit, struct alloc *alloc)
 {
     for (size_t i = 0; i < alloc->nnodes; i++) {

@@ -35,6 +35,7 @@ int sched_counts(const char *name, const char *text, int *counts, size_t n,
 
 /* "4", "v100:4", "volta:3,kepler:1": the number of GPUs; -1 with `err`. */
 int sched_gpus(const char *name, const char *text, struct ddp_err *err);
+int sched_devices(const char *list); /* "0,1,4": how many */
 
 /* Read a file with one host per line, repeated per slot (PBS, LSF). */
 int sched_hostfile(const char *name, const char *path, struct alloc *alloc,

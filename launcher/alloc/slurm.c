@@ -124,22 +124,13 @@ static void set_all_slots(struct alloc *a, int slots, const char *name, const ch
     }
 }
 
-/* Slurm before 19.05 gives only the device list of this node; --gres, which requested
- * them, is a number per node. */
-static int gpus_by_list(struct alloc *a)
+/* Slurm 20.11 and older give only the device list of this node. */
+static int gpus_listed(const char **name, const char **text)
 {
     static const char *const names[] = {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *text = sched_env(names[i]);
-        if (!text)
-            continue;
-        int n = 1;
-        for (const char *p = strchr(text, ','); p; p = strchr(p + 1, ','))
-            n++;
-        set_all_slots(a, n, names[i], text);
-        return 1;
-    }
-    return 0;
+    for (size_t i = 0; i < ARRAY_LEN(names) && !*text; i++)
+        *text = sched_env(*name = names[i]);
+    return *text ? sched_devices(*text) : 0;
 }
 
 bool sched_slurm_gpus_per_task(void)
@@ -158,11 +149,9 @@ static int gpus_of(struct alloc *a, struct ddp_err *err)
         return 0; /* tasks count */
     const char *name = per_node ? "SLURM_GPUS_PER_NODE" : "SLURM_GPUS_ON_NODE";
     const char *text = per_node ? per_node : here;
-    if (!text)
-        return gpus_by_list(a);
-    if (strcmp(text, "0") == 0)
+    if (text && strcmp(text, "0") == 0)
         return 0; /* none requested: tasks count */
-    int n = sched_gpus(name, text, err);
+    int n = text ? sched_gpus(name, text, err) : gpus_listed(&name, &text);
     if (n <= 0)
         return n;
     int all = !per_node && total ? sched_gpus("SLURM_GPUS", total, err) : 0;

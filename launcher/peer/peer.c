@@ -30,14 +30,20 @@ static int failed(const struct ddp_err *err, int code)
 /* This node's slots from its scheduler; each node has its own. */
 static void own_slots(struct msg_join *n)
 {
-    static const char *const names[] = {"SLURM_GPUS_ON_NODE", "SM_NUM_GPUS"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        const char *text = sched_env(names[i]);
-        int gpus = text ? sched_gpus(names[i], text, NULL) : 0;
+    static const struct {
+        const char *name;
+        bool list; /* of devices: all that Slurm 20.11 gives */
+    } vars[] = {
+        {"SLURM_GPUS_ON_NODE", false}, {"SLURM_STEP_GPUS", true}, {"SM_NUM_GPUS", false}};
+    for (size_t i = 0; i < ARRAY_LEN(vars); i++) {
+        const char *text = sched_env(vars[i].name);
+        int gpus = !text          ? 0
+                   : vars[i].list ? sched_devices(text)
+                                  : sched_gpus(vars[i].name, text, NULL);
         if (gpus <= 0)
             continue;
         n->slots = (uint32_t)gpus;
-        n->slots_from = xasprintf("%s=%.100s", names[i], text);
+        n->slots_from = xasprintf("%s=%.100s", vars[i].name, text);
         return;
     }
 }

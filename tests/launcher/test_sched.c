@@ -45,9 +45,11 @@ static const struct {
      NULL, "counts 3 nodes, but the node list has 2"},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_TASKS_PER_NODE=2(x2 SLURM_NTASKS=4",
      NULL, "expected the form '4(x2),1'"},
-    /* before 19.05: only the devices of this node are given */
+    /* 20.11: only the devices of this node are given */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 SLURM_JOB_GPUS=0,1,4 SLURMD_NODENAME=vm",
      "vm 3; n2 3", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_GPUS=5 SLURM_JOB_GPUS=0,1", NULL,
+     "SLURM_GPUS=5 over 3 nodes, 2 of them on this one"},
     /* the user may have set CUDA_VISIBLE_DEVICES */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 CUDA_VISIBLE_DEVICES=0 SLURMD_NODENAME=vm "
      "SLURM_NTASKS=8 SLURM_TASKS_PER_NODE=4(x2)",

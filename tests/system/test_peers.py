@@ -230,6 +230,7 @@ class ByHand(Peers):
             (("--output-from", 9), {}, "--output-from"),
             (("-np", 99), {}, "99 ranks, but 2 hosts have"),
             (("-np", 99), {"SM_NUM_GPUS": "2"}, "99 ranks, but 2 hosts have 4 slots"),
+            (("-np", 99), {"SLURM_STEP_GPUS": "0,1,4"}, "99 ranks, but 2 hosts have 6 slots"),
         ):
             with self.subTest(line):
                 self.port = free_port()

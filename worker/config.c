@@ -153,6 +153,10 @@ static const struct setting options[] = {
      "Write the model's outputs for the test set as safetensors", .own = true},
     {"sample", "N", AT(sample), value_int, 1, 1 << 20,
      "At the end, write N tokens as the model goes on with a text", .own = true},
+    {"prompt", "TEXT", AT(prompt), value_file, 0, 0,
+     "The text for --sample, or tokens as numbers (default: the first of the test part); with "
+     "--epochs 0 no --data are needed",
+     .own = true},
     {"trace", "FILE", AT(trace), value_file, 0, 0,
      "Write a timeline of each rank, for ui.perfetto.dev"},
     {"progress", "HOW", AT(progress), value_word, 0, 0,
@@ -322,13 +326,17 @@ static int default_threads(void)
 static int check_tokens(const struct parse *p)
 {
     const struct train_config *c = p->c;
+    if (c->prompt && !c->sample)
+        return err_set(p->err, "--prompt needs --sample N: how many tokens follow it");
     if (c->model->task != TASK_TOKENS)
         return c->sample
                    ? err_set(p->err, "--sample: %s writes no text, gpt2 and llama do",
                              c->model->name)
                    : 0;
-    if (!c->data)
-        return err_set(p->err, "--model %s needs --data FILE: a text, or tokens",
+    if (!c->data && (!c->prompt || c->epochs))
+        return err_set(p->err,
+                       "--model %s needs --data FILE: a text, or tokens; or --epochs 0 "
+                       "with --sample N and --prompt TEXT",
                        c->model->name);
     if (c->how.augment.pad || c->how.augment.flip || c->normalise.channels || c->logits)
         return err_set(p->err, "--augment, --normalize and --logits are for images");
@@ -340,9 +348,9 @@ static int fill_in(struct parse *p)
     struct train_config *c = p->c;
     bool line = c->model->task == TASK_REGRESS, epochs_given = c->epochs >= 0;
     TRY(check_tokens(p));
-    if (!c->data)
+    if (!c->data && c->model->task != TASK_TOKENS)
         c->data = line ? "synthetic" : "digits";
-    if (line != (strcmp(c->data, "synthetic") == 0))
+    if (c->data && line != (strcmp(c->data, "synthetic") == 0))
         return err_set(
             p->err,
             "--model %s cannot learn --data %s: models that regress, such as linreg, "

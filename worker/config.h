@@ -29,7 +29,7 @@ enum { CONFIG_ROWS = 64 }; /* at least as many as the table of options has */
 
 struct train_config {
     struct model_type *model; /* owned */
-    const char *data;
+    const char *data;         /* NULL: none, only a prompt */
     int epochs;
     uint64_t steps; /* at most; 0: as many as the epochs have */
     const struct optim_type *optim;
@@ -52,6 +52,7 @@ struct train_config {
 
     const char *log, *plot, *logits; /* files; NULL: none */
     int sample;                      /* tokens to be written at the end */
+    const char *prompt;              /* before them; NULL: the test part's first */
     enum progress_mode progress;
 
     const char *engine;            /* NULL: a GPU's where all ranks have one */

@@ -42,6 +42,7 @@ void run_destroy(struct run *run)
     history_finish(&run->history);
     metrics_close(&run->metrics, NULL);
     free(run->in_order);
+    free(run->prompt);
     sampler_finish(&run->sampler);
     if (run->engine)
         run->engine_type->close(run->engine);
@@ -121,7 +122,7 @@ static int prepare(struct run *run, struct ddp_err *err)
                  ? tokens_load(c->data, c->model->context, c->model->vocabulary,
                                &run->data, err)
                  : dataset_load(c->data, &c->normalise, c->seed, &run->data, err);
-    if (rc < 0)
+    if (rc < 0 || run_read_prompt(run, err) < 0)
         return -1;
     run->answers = run->data.task == TASK_TOKENS ? run->data.shape.W : 1;
     run->model =
@@ -160,6 +161,8 @@ static int epochs_of(const struct run *run)
     const struct train_config *c = run->c;
     uint64_t each =
         (uint64_t)run->size * (uint64_t)(c->how.batch_size * c->how.accumulate);
+    if (c->epochs == 0)
+        return 0;
     uint64_t steps = (run->data.train.n + each - 1) / each;
     uint64_t epochs = (c->steps + steps - 1) / steps;
     return c->steps && epochs < (uint64_t)c->epochs ? (int)epochs : c->epochs;
@@ -244,8 +247,9 @@ static int prepare_training(struct run *run, struct ddp_err *err)
 {
     int mine[2], all[2];
     const struct engine_type *type = run->engine_type;
-    sampler_shares(&run->sampler, mine, all);
     bool trains = type->prepare && run->state.epoch <= run->c->epochs;
+    if (trains)
+        sampler_shares(&run->sampler, mine, all);
     for (int i = 0; i < 2 && trains; i++)
         TRY(type->prepare(run->engine, mine[i], all[i], err));
     run->info = type->info(run->engine);
@@ -276,8 +280,9 @@ int run_open(struct run *run, struct ddp_err *err)
     TRY(run_resume(run, err));
     rc = run->rank == 0 ? metrics_open(&run->metrics, c->log, run->resumed, err) : 0;
     TRY(replica_agree(run->group, rc, &run->culprit, err));
-    sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
-                 c->how.batch_size * c->how.accumulate, run->state.seed);
+    if (c->data)
+        sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
+                     c->how.batch_size * c->how.accumulate, run->state.seed);
     TRY(prepare_training(run, err));
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)

@@ -46,6 +46,8 @@ struct run {
     struct engine_info info; /* of `engine`, ready for the first step */
     struct sampler sampler;
     uint32_t *in_order; /* owned: 0, 1, 2, ... for walking the test set */
+    uint32_t *prompt;   /* owned: tokens, for --sample */
+    size_t prompt_tokens;
 
     struct train_state state; /* identical on every rank */
     bool resumed, resumed_whole, from_memory;
@@ -113,7 +115,8 @@ double run_peak_percent(const struct run *run, double images_per_s);
  */
 int run_check_agreement(const struct run *run, struct ddp_err *err);
 
-/* in sample.c: generates text, for --sample */
+/* in sample.c: what the model goes on with, for --sample; generates text */
+int run_read_prompt(struct run *run, struct ddp_err *err);
 void run_sample(struct run *run);
 
 /* in summary.c: the table at the start, and the summary at the end */

@@ -1,16 +1,20 @@
 /* worker/sample.c - generated text, for --sample; rank 0 only
  *
- * The prompt is the first tokens of the test part. Each further token is drawn by its
- * probability, with a temperature below 1, as is usual for models with little training.
+ * It begins with --prompt, or the first tokens of the test part. Each further token is
+ * drawn by its probability, with a temperature below 1, as is usual for models with
+ * little training.
  */
 #include "worker/run.h"
 
+#include "common/err.h"
 #include "common/mem.h"
 #include "worker/data/random.h"
 #include "worker/signals.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { PROMPT = 16 };
 static const double temperature = 0.8;
@@ -31,14 +35,43 @@ static uint32_t draw(const float *logits, int n, struct random *random)
     return (uint32_t)n - 1;
 }
 
+int run_read_prompt(struct run *run, struct ddp_err *err)
+{
+    const struct dataset *d = &run->data;
+    const char *at = run->c->prompt;
+    if (run->c->sample && !at) {
+        run->prompt = xcalloc((size_t)d->shape.W + 1, sizeof *run->prompt);
+        run->prompt_tokens = (size_t)(d->shape.W < PROMPT ? d->shape.W : PROMPT);
+        tokens_gather(d, &d->test, &(uint32_t){0}, 1, run->prompt);
+    }
+    if (!at)
+        return 0;
+    run->prompt = xcalloc(strlen(at), sizeof *run->prompt);
+    for (int used = 1; *at; at += used) {
+        uint32_t token = (unsigned char)*at;
+        if (d->token_bytes > 1 && sscanf(at, "%9" SCNu32 " %n", &token, &used) != 1)
+            return err_set(err,
+                           "--prompt: '%s' is not the number of a token; "
+                           "examples/python/tokens.py --print makes a text's",
+                           at);
+        if (token >= (uint32_t)d->shape.outputs)
+            return err_set(
+                err,
+                "--prompt: there is a token %u, and the model has a vocabulary of %d",
+                token, d->shape.outputs);
+        run->prompt[run->prompt_tokens++] = token;
+    }
+    return 0;
+}
+
 void run_sample(struct run *run)
 {
     const struct dataset *d = &run->data;
-    int window = d->shape.W, prompt = window < PROMPT ? window : PROMPT;
-    size_t n = (size_t)prompt, all = n + (size_t)run->c->sample;
-    OWNED uint32_t *tokens = xcalloc((size_t)window + 1 + all, sizeof *tokens);
+    int window = d->shape.W;
+    size_t n = run->prompt_tokens, all = n + (size_t)run->c->sample;
+    OWNED uint32_t *tokens = xcalloc(all, sizeof *tokens);
     struct random random = random_make(run->state.seed, STREAM_SAMPLE);
-    tokens_gather(d, &d->test, &(uint32_t){0}, 1, tokens);
+    memcpy(tokens, run->prompt, n * sizeof *tokens);
     progress_say(&run->progress, "sample      of %zu tokens:", all);
     for (size_t i = 0; i < all && run->end != RUN_STOPPED; i++) {
         int seen = i < (size_t)window ? (int)i : window;

@@ -151,7 +151,8 @@ void run_tell_config(struct run *run)
     OWNED char *params = grouped(model_param_count(run->model));
     size_t buckets = run->info.buckets;
     progress_say(p, "model       %s, %s parameters", c->model->name, params);
-    tell_data(run);
+    if (run->c->data)
+        tell_data(run);
     if (run->size == 1)
         progress_say(p, "ranks       1");
     else if (buckets == 0)
@@ -290,7 +291,8 @@ void run_tell_result(struct run *run, const char *plot)
     double training = (double)run->train_ns / 1e9;
     double all = (double)(now_ns() - run->began_ns) / 1e9;
     progress_gap(p);
-    tell_learned(run);
+    if (run->c->data)
+        tell_learned(run);
     if (run->images > 0) {
         char *speed = grouped((uint64_t)(images_per_s(run) * p->each));
         progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all", speed,

@@ -375,7 +375,9 @@ int run_train(struct run *run, struct ddp_err *err)
     run->last.loss = run->last.train_accuracy = run->last.images_per_s = NAN;
     run->last.peak_percent = NAN;
     run->last.step = run->state.step;
-    TRY(evaluate(run, &run->last, err));
+    run->last.test_loss = run->last.test_accuracy = NAN;
+    if (run->c->data)
+        TRY(evaluate(run, &run->last, err));
     if (run->from_memory && run_save(run, err) < 0) /* the disk has an earlier step */
         return -1;
     if (run->end == RUN_STOPPED)

@@ -4,6 +4,7 @@
   tokens.py TEXT... -o tokens.bin    with GPT-2's tokeniser (module tiktoken, or transformers)
   tokens.py TEXT... -o tokens.bin --bytes    each byte a token; needs no module
   ddp-train ... --sample 100 | tail -1 | tokens.py --decode
+  ddp-train ... --sample 100 --prompt "$(echo Once upon a time | tokens.py --print)"
 
 The file has llm.c's header: 256 numbers of 32 bits (20240520, 1, how many tokens), then the
 tokens of 16 bits; with --wide (20240801, 7) of 32.
@@ -36,6 +37,7 @@ def main():
     p.add_argument("-o", "--output", default="tokens.bin")
     p.add_argument("--bytes", action="store_true", help="each byte is a token")
     p.add_argument("--wide", action="store_true", help="tokens of 32 bits")
+    p.add_argument("--print", action="store_true", help="write numbers to stdout, no file")
     p.add_argument("--decode", action="store_true", help="numbers from stdin to a text")
     a = p.parse_args()
     if a.decode:
@@ -48,6 +50,9 @@ def main():
         with open(0 if name == "-" else name, "rb") as f:
             data = f.read()
         tokens.extend(data if a.bytes else encode(data.decode("utf-8", "replace")))
+    if a.print:
+        print(*tokens)
+        return
     if sys.byteorder == "big":
         tokens.byteswap()
     with open(a.output, "wb") as f:

@@ -79,6 +79,10 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
     *out = (struct dataset){
         .name = name, .task = TASK_TOKENS, .shape = {1, 1, context, vocabulary}};
     SCOPED(file_map_close) struct file_map map = {0};
+    if (!name) {
+        out->token_bytes = vocabulary > 256 ? 2 : 1;
+        return 0;
+    }
     TRY(file_map_open(name, &map, err));
     bool array = is_called(name, ".npy");
     size_t begin = array ? 0 : find_tokens(out, &map);

@@ -34,7 +34,11 @@ static const struct {
     {"--model rnn",
      "--model: unknown model 'rnn'; there are cnn, gpt2, linreg, llama, mlp, "
      "resnet18, resnet34, resnet50, toy, and files: ./net.model"},
-    {"--model gpt2", "--model gpt2 needs --data FILE: a text, or tokens"},
+    {"--model gpt2 --sample 5 --prompt t",
+     "--model gpt2 needs --data FILE: a text, or tokens; or --epochs 0 with --sample N and "
+     "--prompt TEXT"},
+    {"--model gpt2 --data t --prompt t",
+     "--prompt needs --sample N: how many tokens follow it"},
     {"--model gpt2 --data t --logits l",
      "--augment, --normalize and --logits are for images"},
     {"--sample 5", "--sample: cnn writes no text, gpt2 and llama do"},

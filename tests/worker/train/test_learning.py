@@ -334,6 +334,31 @@ def a_schedule_ends_with_what_ends_the_run():
         assert rates[-1] < rates[0] / 10, (limits, rates[0], rates[-1])
 
 
+def a_language_model_goes_on_with_a_prompt():
+    def written(vocab, prompt, *more):
+        return run(1, "--model", f"gpt2:layers=1,heads=1,width=16,context=8,vocab={vocab}", "--epochs", 0,
+                   "--sample", 12, "--prompt", prompt, *more)[0]
+
+    with open("t.txt", "w") as f:
+        f.write("one two three four five six")
+    out = written(128, "ab, a text beyond the context").out
+    assert "data  " not in out and "learned" not in out and "sample      of 41 tokens:\nab, a text be" in out, out
+    assert len(out[out.index("ab, a"):]) == 42, out
+    with_data = written(128, "ab, a text beyond the context", "--data", "t.txt").out
+    assert "learned" in with_data and with_data[with_data.index("ab, a"):] == out[out.index("ab, a"):], with_data
+    numbers = written(300, "7 299  1").out
+    assert re.search(r"of 15 tokens:\n7 299 1( \d+){12}\n", numbers), numbers
+    for prompt, error in (("7 300", "there is a token 300, and the model has a vocabulary of 300"),
+                          ("Once", "'Once' is not the number of a token; examples/python/tokens.py --print "
+                                   "makes a text's")):
+        refused = written(300, prompt)
+        assert refused.code == 1 and f"--prompt: {error}\n" in refused.err, refused
+    tokens_py = os.path.join(sys.argv[2], "examples", "python", "tokens.py")
+    printed = subprocess.run([sys.executable, tokens_py, "--bytes", "--print", "t.txt"], check=True,
+                             capture_output=True, text=True).stdout
+    assert printed.startswith("111 110 101 32 "), printed
+
+
 def a_language_model_learns_writes_and_goes_on():
     text = "".join(f"{i} sheep and {i + 1} sheep make {2 * i + 1} sheep.\n" for i in range(900))
     with open("sheep.txt", "w") as f:
@@ -458,7 +483,7 @@ main([a_residual_network_learns_and_goes_on, a_model_of_the_users_own_learns,
       two_stages_learn_as_one, ranks_can_share_out_the_optimizer, the_weights_average_is_kept_tested_and_goes_on,
       arrays_of_numpy_are_learnt, pictures_in_folders_are_learnt,
       without_chance_buckets_are_planned_by_size, a_trace_shows_every_rank_at_work, a_schedule_ends_with_what_ends_the_run,
-      a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
+      a_language_model_goes_on_with_a_prompt, a_language_model_learns_writes_and_goes_on, a_run_repeats_to_the_bit,
       buckets_and_backends_change_when_and_not_what, ranks_without_a_sample_take_part,
       a_rank_may_have_no_sample_in_its_first_step,
       a_target_out_of_reach_is_exit_code_93, a_run_is_tested_between_steps,

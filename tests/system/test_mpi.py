@@ -143,6 +143,13 @@ class OpenMpi(Programs, launch.LaunchTest):
         )
         self.assertEqual(hidden.out, "hello ok on 1 ranks, 1 of them here\n" * 2, hidden.err)
 
+    def test_an_abort_as_another_rank_ends(self):
+        """Open MPI 6 aborts when a rank's connection breaks, which is before its exit is reported."""
+        launched = self.check(3, "react")
+        self.assert_ended(launched, 3)
+        self.assertIn("rank 2 on ", launched.err)
+        self.assertNotIn("called MPI_Abort", launched.err)
+
     def test_one_program_after_the_other(self):
         # MPICH's first program would shut its socket down for the second
         slow = self.path("slow_leave.so")

@@ -55,6 +55,8 @@ struct pmix_server {
     int wake_fd;                           /* owned */
     struct event *wake;                    /* owned */
     struct event *check;                   /* owned: timer for warnings */
+    struct pmix_call *aborts;              /* owned: not sent yet */
+    struct event *abort_timer;             /* owned: for them */
     struct pmix_pending *fences, *modexes; /* owned: not answered yet */
     struct pmix_count *counts;             /* owned: number of fences per set of ranks */
     uint32_t last_id;

@@ -39,10 +39,12 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utlist.h>
 
 /* ms: limit for libpmix to deregister its ranks; limit for sending a rank's MEMBER_LEFT
- * to the agent; s: how long a rank's next program waits before a warning */
-enum { DEREGISTER_MS = 1000, FLUSH_MS = 1000, LATE_S = 10 };
+ * to the agent; how long an abort is held; s: how long a rank's next program waits before
+ * a warning */
+enum { DEREGISTER_MS = 1000, FLUSH_MS = 1000, ABORT_MS = 100, LATE_S = 10 };
 
 extern char **environ;
 
@@ -64,6 +66,31 @@ static void send_abort(struct pmix_server *s, const struct pmix_call *c)
     pmix_send(s, MSG_ABORT, &m);
 }
 
+static void on_aborts(evutil_socket_t fd, short what, void *arg)
+{
+    struct pmix_server *s = arg;
+    struct pmix_call *list = s->aborts, *c, *next;
+    s->aborts = NULL;
+    DL_FOREACH_SAFE (list, c, next) {
+        send_abort(s, c);
+        c->answer.done(PMIX_SUCCESS, c->cbdata);
+        free(c->text);
+        free(c);
+    }
+}
+
+/* Open MPI 6 aborts where a connection breaks. The kernel closes those of a rank that
+ * dies before it reports the exit, so an abort is held, with the rank: what it follows
+ * from is then the earlier failure. */
+static void hold_abort(struct pmix_server *s, struct pmix_call *c)
+{
+    if (!s->aborts)
+        loop_arm(s->abort_timer, ABORT_MS);
+    struct pmix_call *held = xmemdup(c, sizeof *c);
+    c->text = NULL;
+    DL_APPEND(s->aborts, held);
+}
+
 static void handle(struct pmix_server *s, struct pmix_call *c)
 {
     switch (c->kind) {
@@ -77,12 +104,13 @@ static void handle(struct pmix_server *s, struct pmix_call *c)
         link_flush(s->link, now_ms() + FLUSH_MS); /* before the rank is answered */
         break;
     case CALL_ABORT:
-        if (c->answer.done)
-            send_abort(s, c);
-        else
-            log_error("rank %u asks for more processes ('%s'): MPI_Comm_spawn is not "
-                      "supported, start all ranks at once",
-                      c->rank, c->text);
+        if (c->answer.done) {
+            hold_abort(s, c);
+            return;
+        }
+        log_error("rank %u asks for more processes ('%s'): MPI_Comm_spawn is not "
+                  "supported, start all ranks at once",
+                  c->rank, c->text);
         break;
     case CALL_FENCE:
         pmix_fence(s, c);
@@ -197,6 +225,7 @@ static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err 
         return err_errno(err, "cannot make an eventfd");
     s->wake = loop_watch(s->loop, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
     s->check = loop_event(s->loop, -1, EV_PERSIST, on_check, s);
+    s->abort_timer = loop_timer(s->loop, on_aborts, s);
     if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) < 0 ||
         make_dirs(s, err) < 0 || init_library(s, err) < 0 ||
         pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) < 0 ||

@@ -161,6 +161,21 @@ static void end_badly(const char *how)
         kill(getpid(), SIGKILL);
 }
 
+/* Rank 0 aborts just before the last rank ends. */
+static void react(void)
+{
+    int n = 0;
+    if (rank == size - 1) {
+        MPI_Send(&n, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+        usleep(10000);
+        _exit(3);
+    }
+    if (rank == 0) {
+        MPI_Recv(&n, 1, MPI_INT, size - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Abort(MPI_COMM_WORLD, 14);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "hello";
@@ -181,6 +196,8 @@ int main(int argc, char **argv)
         appnums();
     if (strcmp(what, "spawn") == 0)
         spawn();
+    if (strcmp(what, "react") == 0)
+        react();
     if (rank == size - 1)
         end_badly(what);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -154,6 +154,8 @@ static const struct row {
      "address of the host of rank 0; your own value if other hosts can reach it by that"},
     {"MASTER_PORT", master_port, IDENTITY, 0,
      "port of the store; if rank 0 serves it a free port"},
+    {"DDPRUN_MASTER_PORT", master_port, IDENTITY, 0,
+     "the same as MASTER_PORT, which a program may change"},
     {"TORCHELASTIC_RUN_ID", job_id, IDENTITY, 0, "name of this job"},
     {"TORCHELASTIC_RESTART_COUNT", restart_count, IDENTITY, 0,
      "how often the job was restarted"},

@@ -2,8 +2,8 @@
 
 here:  1, 2, 4 and 8 ranks on this machine, by env:// and tcp://, each by itself and forked
        from one interpreter, which must not differ; all of them started again
-       (--max-restarts); a script that hosts the store itself (--store rank0); and one rank
-       that starts the others itself.
+       (--max-restarts); a script that hosts the store itself (--store rank0); one rank that
+       starts the others itself; and a script that chooses the port itself.
 hosts: 4 ranks over two hosts of the lab (tests/lab), started by ssh.
 """
 import difflib
@@ -23,6 +23,7 @@ FEW = ["collectives", "groups", "ddp"]
 
 FORKED = "the ranks are forked"
 SPAWN = os.path.join(jobs.HERE, "programs", "spawn.py")
+OWN_PORT = os.path.join(jobs.HERE, "programs", "own_port.py")
 RESTARTS = os.path.join(jobs.HERE, "programs", "restarts.py")
 
 
@@ -85,19 +86,34 @@ def restarting(ddprun, version, python, option):
     return job.finish(3, ["attempt 2"], "attempt 3 of 3")
 
 
-def spawning(ddprun, version, python):
+def free_port():
     with socket.socket() as free:
         free.bind(("", 0))
-        port = str(free.getsockname()[1])
+        return str(free.getsockname()[1])
+
+
+def spawning(ddprun, version, python):
     job = jobs.Job(f"PyTorch {version}, torch.multiprocessing.spawn() in ddprun -np 1")
-    job.start([ddprun, "-np", "1", python, SPAWN, port])
+    job.start([ddprun, "-np", "1", python, SPAWN, free_port()])
     return job.finish(2, ["sum"])
+
+
+def own_port(ddprun, version, python):
+    """A port that the script sets, and one that a shell sets before it."""
+    job = jobs.Job(f"PyTorch {version}, ddprun -np 2, a port of the script's own")
+    job.start([ddprun, "-np", "2", "-v", python, OWN_PORT, free_port()])
+    good = job.finish(2, ["sum"], FORKED)
+    job = jobs.Job(f"PyTorch {version}, ddprun -np 2, a port of a shell script")
+    job.start([ddprun, "-np", "2", "sh", "-c", 'GIVEN_PORT=$MASTER_PORT MASTER_PORT=$2 exec "$0" "$1"', python,
+               OWN_PORT, free_port()])
+    return good & job.finish(2, ["sum"])
 
 
 def here(ddprun, torches, env):
     good = True
     for version, python in torches.items():
         good &= spawning(ddprun, version, python)
+        good &= own_port(ddprun, version, python)
         good &= both_ways(ddprun, version, python, env)
         for size, how, checks in ((1, "env", ALL[version]), (4, "tcp", ALL[version]),
                                   (8, "env", FEW)):

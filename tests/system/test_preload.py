@@ -23,7 +23,7 @@ NOT_FORKED = "the ranks import by themselves, as "
 # doc/preload.md, "What differs": all else has to be the same
 ALLOWED = {"modules", "chance"}
 # of the job, not of the rank
-OF_THE_JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
+OF_THE_JOB = ("MASTER_PORT", "DDPRUN_MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE",
               "DDPRUN_TEST_MARK", "DDPRUN_DIAGNOSE", "NCCL_RAS_ADDR",
               "PMIX_NAMESPACE", "PMIX_SERVER_", "JAX_COORDINATOR_ADDRESS", "OMPI_MCA_orte_hnp_uri",
               "HOROVOD_GLOO_RENDEZVOUS_PORT")

@@ -1,4 +1,5 @@
-"""Start-up of a Python rank: prepares what a hang report reads (doc/hangs.md).
+"""Start-up of a Python rank: prepares what a hang report reads (doc/hangs.md), and PyTorch for a port that the
+program chooses.
 
 The agent puts this folder first in the PYTHONPATH of a rank; a rank that is forked from the
 preload helper calls set_up() itself. DDPRUN_DIAGNOSE is "FOLDER/RANK"; the files made there begin
@@ -64,19 +65,26 @@ class Finder:
             c10d = sys.modules.get("torch.distributed.distributed_c10d")
             if hasattr(c10d, "_new_process_group_helper"):
                 sys.meta_path.remove(self)
-                watch_groups(c10d, self.stem)
+                watch_torch(c10d, self.stem)
 
 
-def watch_groups(c10d, stem):
-    """In a file of its own, as most ranks' start-up does not need it."""
-    path = os.path.join(os.path.dirname(watch_groups.__code__.co_filename), "groups.py")
-    space = {}
+def watch_torch(c10d, stem):
+    """In files of their own, as most ranks' start-up does not need them."""
+    rendezvous = sys.modules.get("torch.distributed.rendezvous")
     try:
-        with open(path, encoding="utf-8") as f:
-            exec(compile(f.read(), path, "exec"), space)
-        space["watch_groups"](c10d, stem)
+        run_file("groups.py")["watch_groups"](c10d, stem)
+        if hasattr(rendezvous, "_create_c10d_store"):
+            run_file("store.py")["watch_store"](rendezvous, os.environ.get("DDPRUN_MASTER_PORT"))
     except OSError:
         pass  # not installed
+
+
+def run_file(name):
+    path = os.path.join(os.path.dirname(run_file.__code__.co_filename), name)
+    space = {}
+    with open(path, encoding="utf-8") as f:
+        exec(compile(f.read(), path, "exec"), space)
+    return space
 
 
 def add_local_rank():
@@ -95,7 +103,7 @@ def set_up():
         register_stacks(stem + ".stacks")
         c10d = sys.modules.get("torch.distributed.distributed_c10d")
         if c10d:
-            watch_groups(c10d, stem)
+            watch_torch(c10d, stem)
         else:
             sys.meta_path.insert(0, Finder(stem))
     except (OSError, RuntimeError, ImportError):

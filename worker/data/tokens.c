@@ -102,6 +102,12 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
     if (samples < 2 || samples > UINT32_MAX)
         return err_set(err, "'%s' has %zu tokens: of %d each, that is %s", name, n,
                        context, samples < 2 ? "not two samples" : "too many samples");
+    const uint8_t *zero = bytes == 1 && !array ? memchr(at, 0, n) : NULL;
+    if (zero)
+        return err_set(err,
+                       "'%s' is not a text: byte %td is 0 (convert UTF-16 with iconv -t "
+                       "UTF-8; tokens are in files .bin and .npy)",
+                       name, zero - at);
     uint32_t most = even > odd ? even : odd, upper = (uint32_t)(vocabulary - 1) >> 16;
     if (bytes == 2 && !array && begin == 0 && odd <= upper && even > upper)
         return err_set(

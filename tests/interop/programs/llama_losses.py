@@ -23,7 +23,7 @@ def compare(name, tied, rope, sizes):
         initializer_range=0.2, rope_parameters={"rope_theta": 500.0, **rope})
     net = LlamaForCausalLM(config)
     net.save_pretrained("net")
-    text = torch.randint(256, (CONTEXT * (SAMPLES + 2) + 1,))
+    text = torch.randint(1, 256, (CONTEXT * (SAMPLES + 2) + 1,))
     with open("text", "wb") as f:
         f.write(bytes(text.tolist()))
     subprocess.run(

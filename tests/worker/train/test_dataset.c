@@ -462,7 +462,10 @@ static const struct {
     {".", 0, 4, 256, "'.' is not a regular file"},
     {"none", 0, 4, 256, "cannot open 'none': No such file or directory"},
     {"t.txt", 100, 4, 99,
-     "'t.txt': there is a token 99, and the model has a vocabulary of 99"},
+     "'t.txt': there is a token 100, and the model has a vocabulary of 99"},
+    {"t.txt", 256, 4, 256,
+     "'t.txt' is not a text: byte 255 is 0 (convert UTF-16 with iconv -t UTF-8; tokens are "
+     "in files .bin and .npy)"},
 };
 
 static const struct {
@@ -533,12 +536,13 @@ TEST(tokens_of_32_bits_need_a_header)
 
 LOOP_TEST(files_of_tokens_are_right_or_refused, ARRAY_LEN(texts))
 {
+    bool text = strcmp(texts[_i].file, "t.txt") == 0; /* which begins with 1, not 0 */
     struct dataset d;
     struct ddp_err err;
     if (strchr(texts[_i].file, '.') && texts[_i].file[1]) {
         FILE *f = fopen(texts[_i].file, "wb");
         for (size_t i = 0; i < texts[_i].bytes; i++)
-            fputc((int)i, f);
+            fputc((int)i + text, f);
         fclose(f);
     }
     int rc =
@@ -557,7 +561,7 @@ LOOP_TEST(files_of_tokens_are_right_or_refused, ARRAY_LEN(texts))
     uint32_t wide = (uint32_t)d.token_bytes;
     for (uint32_t i = 0; i < 5; i++) /* from the token that training has seen last */
         ck_assert_uint_eq(b.tokens[i],
-                          wide == 1 ? 4 + i : (4 + i) * 2 + ((4 + i) * 2 + 1) * 256);
+                          wide == 1 ? 5 + i : (4 + i) * 2 + ((4 + i) * 2 + 1) * 256);
     batch_buf_finish(&buf);
     dataset_finish(&d);
 }

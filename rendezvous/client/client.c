@@ -144,7 +144,7 @@ static int handshake(struct ddp_store *s, struct ddp_err *err)
         return -1;
     if (reply[0] + reply[1] != 1)
         return exchange_break(&s->x, err, "is not a TCPStore: wrong answer to a wait");
-    s->in_order = reply[0] == 1;
+    s->in_order = s->queues = reply[0] == 1;
     return 0;
 }
 
@@ -247,6 +247,8 @@ int ddp_store_append(struct ddp_store *s, const char *key, const void *data, siz
 int ddp_store_queue_push(struct ddp_store *s, const char *key, const void *data,
                          size_t size, struct ddp_err *err)
 {
+    if (store_check_key(key, err) < 0 || store_check_queues(s, key, err) < 0)
+        return -1;
     return tell(s, WIRE_QUEUE_PUSH, key, data, size, err);
 }
 
@@ -297,7 +299,20 @@ int ddp_store_num_keys(struct ddp_store *s, int64_t *n, struct ddp_err *err)
 int ddp_store_queue_len(struct ddp_store *s, const char *key, int64_t *n,
                         struct ddp_err *err)
 {
-    return ask_number(s, WIRE_QUEUE_LEN, key, n, err);
+    if (ask_number(s, WIRE_QUEUE_LEN, key, n, err) < 0)
+        return s->x.hung_up && !s->queues
+                   ? exchange_break(&s->x, err,
+                                    "closed the connection when asked for a queue "
+                                    "(PyTorch's stores have queues since 2.8)")
+                   : -1;
+    s->queues = true;
+    return 0;
+}
+
+int store_check_queues(struct ddp_store *s, const char *key, struct ddp_err *err)
+{
+    int64_t n;
+    return s->queues ? 0 : ddp_store_queue_len(s, key, &n, err);
 }
 
 int ddp_store_compare_set(struct ddp_store *s, const char *key, const void *expected,

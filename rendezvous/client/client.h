@@ -12,6 +12,7 @@ struct ddp_store {
      * after it are sent together. Our server does. PyTorch's answers later requests at
      * once and the wait when it ends: there they are sent one by one. */
     bool in_order;
+    bool queues; /* it has queues */
 };
 
 /* Begin a call: set its deadline, and an empty request. */
@@ -26,6 +27,10 @@ int store_read_value(struct ddp_store *s, struct ddp_value *value, struct ddp_er
 int store_check_key(const char *key, struct ddp_err *err);
 int store_check_value(const char *key, size_t size, struct ddp_err *err);
 int store_check_keys(const char *const *keys, size_t nkeys, struct ddp_err *err);
+
+/* Before the first use of a queue: does the store have any? If not it would close the
+ * connection at a push, and let a pop wait. Costs a round trip with PyTorch's, once. */
+int store_check_queues(struct ddp_store *s, const char *key, struct ddp_err *err);
 
 /* The number of keys[from .. nkeys) that fit into one request, by number and bytes. */
 size_t store_chunk(const char *const *keys, size_t from, size_t nkeys);

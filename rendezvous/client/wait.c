@@ -306,7 +306,8 @@ int ddp_store_queue_pop(struct ddp_store *s, const char *key, struct ddp_value *
                         struct ddp_err *err)
 {
     struct waiting w = {&key, 1, ask_pop, take_popped, value};
-    if (store_check_key(key, err) < 0 || store_begin(s, err) < 0)
+    if (store_check_key(key, err) < 0 || store_check_queues(s, key, err) < 0 ||
+        store_begin(s, err) < 0)
         return -1;
     const int64_t deadline = s->x.deadline;
     *value = (struct ddp_value){0};

@@ -236,6 +236,8 @@ static const struct {
     {"queue pop, at the last moment", pop_late,
      "hello in order; C .6 #1 \"/q\" .15 \"/q\"; C .12; S .1 #1 \"x\""},
     {"queue len", queue_len, "hello in order; C .16 \"/q\"; S #2"},
+    {"queue pop, two trips", pop,
+     "hello at once; C .16 \"/q\"; S #1; C .6 #1 \"/q\"; S .0; C .15 \"/q\"; S #1 \"x\""},
 };
 
 LOOP_TEST(every_call_follows_the_protocol, ARRAY_LEN(calls))
@@ -252,6 +254,22 @@ LOOP_TEST(every_call_follows_the_protocol, ARRAY_LEN(calls))
     ck_assert_msg(right, "%s: %s", calls[_i].name, err.text);
     ck_assert_msg(in_step, "%s: %s", calls[_i].name, err.text);
     free(script);
+}
+
+/* As PyTorch's before 2.8: all three say so at once. */
+TEST(a_store_without_queues_is_told)
+{
+    static bool (*const uses[])(struct ddp_store *s) = {push, pop, queue_len};
+    for (size_t i = 0; i < ARRAY_LEN(uses); i++) {
+        struct fake *f = fake_start("hello at once; C .16 \"/q\"; close");
+        struct ddp_store *s = connect_to(f);
+        ck_assert(!uses[i](s));
+        ck_assert_msg(strstr(err.text, "closed the connection when asked for a queue "
+                                       "(PyTorch's stores have queues since 2.8)"),
+                      "%s", err.text);
+        ddp_store_close(s);
+        ck_assert_ptr_null(fake_end(f));
+    }
 }
 
 static const struct {

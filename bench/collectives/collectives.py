@@ -198,6 +198,10 @@ class Contest:
         for name, rate in FLOWS.items():
             limit = {"LD_PRELOAD": self.path("libpace.so"), "PACE_BYTES_PER_SECOND": str(rate)}
             task = ["all_reduce", "6"] + [str(s) for s in FLOW_SIZES]
+            for many in 1, 8:
+                yield f"msg{name}-{many}", lambda e=limit, m=many: self.ours(
+                    "private", ["messages", "3"] + [str(s) for s in FLOW_SIZES], apart=True,
+                    DDP_TCP_STREAMS=str(m), **e)
             yield f"{name}-ours", lambda e=limit, t=task: self.ours("private", t, apart=True, **e)
             yield f"{name}-one", lambda e=limit, t=task: self.ours("private", t, apart=True, DDP_TCP_STREAMS="1", **e)
         yield "netmsg-ours", lambda: self.ours("private", self.net_messages, apart=True)
@@ -299,6 +303,10 @@ def show(opts, results):
         if flows:
             show_times(f"all-reduce over TCP streams of {rate // 1_000_000} MB/s each", results, flows,
                        FLOW_SIZES, [(f"{name}-one", f"{name}-ours")])
+        flows = [n for n in results if n.startswith(f"msg{name}-")]
+        if flows:
+            show_messages(f"messages over so many TCP streams of {rate // 1_000_000} MB/s each", results, flows,
+                          FLOW_SIZES)
     if messages:
         show_messages("messages on one host", results, messages, MESSAGES)
         draw_messages(opts.build, results, messages, opts.svg)

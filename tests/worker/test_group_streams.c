@@ -208,6 +208,50 @@ static void check_all(struct ddp_group *g, unsigned char *a, unsigned char *b, s
     check(g, "reduce_scatter", b, (size_t)rank * block, block, -1);
 }
 
+/* A long message between short ones, from and to a rank of another host, while a
+ * collective goes by its own streams. */
+static void check_messages(struct ddp_group *g, unsigned char *a, unsigned char *b)
+{
+    struct ddp_err err = {""};
+    enum { SHORT = 5, NMESSAGES = 3 };
+    static unsigned char x[MOST];
+    const size_t at[] = {0, SHORT, MOST - SHORT, MOST};
+    struct ddp_request *r[2 * NMESSAGES + 1];
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), apart = size / 2;
+    int from = (rank + size - apart) % size;
+    fill(a, MOST, rank);
+    memset(b, 0, MOST);
+    unsigned before = calls;
+    for (int i = 0; i < NMESSAGES; i++) {
+        size_t n = at[i + 1] - at[i];
+        r[i] = ddp_isend(g, a + at[i], n, (rank + apart) % size, i, &err);
+        r[NMESSAGES + i] = ddp_irecv(g, b + at[i], n, from, i, &err);
+    }
+    for (int i = 0; i < 2 * NMESSAGES; i++)
+        team_ok(g, ddp_wait(r[i], &err));
+    unsigned streams = used_since(before);
+    team_assert(g, streams >= 3, "%u streams were used by messages", streams);
+    check(g, "messages", b, 0, MOST, from);
+
+    size_t block = MOST / (size_t)size;
+    fill(x, MOST, rank);
+    r[0] = ddp_isend(g, a, MOST, (rank + apart) % size, 7, &err);
+    r[1] = ddp_irecv(g, b, MOST, from, 7, &err);
+    r[2] = ddp_iall_reduce(g, x, MOST, DDP_U8, DDP_SUM, &err);
+    for (int i = 0; i < 3; i++)
+        team_ok(g, ddp_wait(r[i], &err));
+    check(g, "a message beside all_reduce", b, 0, MOST, from);
+    check(g, "all_reduce beside a message", x, 0, MOST, -1);
+    team_ok(g, ddp_all_to_all(g, a, b, block, DDP_U8, &err));
+    for (int k = 0; k < size; k++)
+        for (size_t i = 0; i < block; i += 1009) {
+            size_t from_at = (size_t)rank * block + i;
+            unsigned char want =
+                (unsigned char)(from_at * 7 + from_at / 251 + (size_t)k * 31);
+            team_assert(g, b[(size_t)k * block + i] == want, "all_to_all: byte %zu", i);
+        }
+}
+
 static void check_results(struct ddp_group *g, const void *arg)
 {
     rough = *(const bool *)arg;
@@ -218,6 +262,7 @@ static void check_results(struct ddp_group *g, const void *arg)
     check_all(g, a, b, MOST); /* a rank sends to its right neighbour only */
     unsigned streams = used_since(from);
     team_assert(g, streams >= 3, "%u streams were used", streams);
+    check_messages(g, a, b);
     free(a);
     free(b);
 }

@@ -1,7 +1,7 @@
 /* worker/group/alltoall.c - gather, scatter and all_to_all by point-to-point messages
  *
  * Every block is sent directly to its receiver, all pairs at once: through shared
- * memory within a host, over one stream per pair between hosts. The ranks of a host first
+ * memory within a host, over streams of the pair between hosts. The ranks of a host first
  * announce their calls, as in the other collectives, so that mismatches are found. The
  * messages carry the number of the collective as their tag, and what it is.
  */

@@ -13,7 +13,8 @@
 struct p2p_header {
     uint32_t magic, tag;
     uint64_t bytes;
-    uint32_t what, unused; /* as in struct ddp_request */
+    uint32_t what;    /* as in struct ddp_request */
+    uint32_t streams; /* that the data are divided over */
 };
 
 /* Read-ahead of a connection: some messages of a few KiB, or a few hundred short ones. */
@@ -30,7 +31,8 @@ struct mailbox {
     struct ring_out ring_out; /* then */
     struct ring_in ring_in;
     struct request_queue out;        /* to be sent */
-    size_t out_at;                   /* bytes of the first that are sent */
+    size_t out_at;                   /* bytes of the first that are sent, */
+    unsigned out_streams;            /* and how many streams it is divided over */
     struct request_queue posted;     /* to be received */
     struct request_queue unexpected; /* owned, in the order of arrival */
     struct ahead *ahead;             /* owned: read ahead; NULL: nothing */

@@ -52,20 +52,35 @@ static void send_near(struct ddp_group *g, struct mailbox *b)
     }
 }
 
-/* The headers and unsent data of the first queued messages; returns how many pieces. */
-static int gather(const struct mailbox *b, struct p2p_header *headers, struct iovec *io)
+/* May a message be divided over several streams? */
+static bool divisible(const struct ddp_group *g, const struct ddp_request *r)
+{
+    return r->bytes > TCP_STRIPE && g->hier->streams.n > 1;
+}
+
+/* The headers and unsent data of the first queued messages; returns how many pieces,
+ * which go by `*ch`. A message that is divided goes alone, stripe by stripe. */
+static int gather(const struct ddp_group *g, const struct mailbox *b,
+                  struct p2p_header *headers, struct iovec *io, enum tcp_channel *ch)
 {
     int n = 0;
     size_t skip = b->out_at;
+    unsigned streams = b->out_streams;
     const struct ddp_request *r = b->out.first;
+    *ch = TCP_MESSAGE;
     for (int i = 0; r && i < GATHER; i++, r = r->next, skip = 0) {
-        headers[i] =
-            (struct p2p_header){HEADER_MAGIC, (uint32_t)r->tag, r->bytes, r->what, 0};
+        if (i > 0 && (streams > 1 || divisible(g, r)))
+            break;
+        headers[i] = (struct p2p_header){HEADER_MAGIC, (uint32_t)r->tag, r->bytes,
+                                         r->what, streams};
         size_t head = sizeof headers[i], body = skip > head ? skip - head : 0;
+        size_t left = r->bytes - body;
+        if (streams > 1)
+            *ch = tcp_stream_of(TCP_MESSAGE, streams, body, &left);
         if (skip < head)
             io[n++] = (struct iovec){(char *)&headers[i] + skip, head - skip};
-        if (r->bytes > body)
-            io[n++] = (struct iovec){r->data + body, r->bytes - body};
+        if (left > 0)
+            io[n++] = (struct iovec){r->data + body, left};
     }
     return n;
 }
@@ -76,8 +91,14 @@ static int send_far(struct ddp_group *g, struct mailbox *b, struct ddp_err *err)
     while (b->out.first) {
         struct p2p_header headers[GATHER];
         struct iovec io[2 * GATHER];
-        int nio = gather(b, headers, io);
-        ssize_t n = tcp_send(g->tcp, b->rank, TCP_MESSAGE, io, nio, err);
+        enum tcp_channel ch;
+        if (b->out_at == 0)
+            b->out_streams =
+                divisible(g, b->out.first)
+                    ? tcp_widen(g->tcp, b->rank, TCP_MESSAGE, g->hier->streams.n)
+                    : 1;
+        int nio = gather(g, b, headers, io, &ch);
+        ssize_t n = tcp_send(g->tcp, b->rank, ch, io, nio, err);
         if (n <= 0)
             return (int)n;
         size_t left = (size_t)n, whole;
@@ -203,13 +224,14 @@ static void all_read(struct ddp_group *g, struct mailbox *b)
 }
 
 /* Read from a connection. Long data are read in place; for short data everything that
- * has arrived is read at once, so that a message takes at most one call. */
-static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
-                           size_t size, struct ddp_err *err)
+ * has arrived is read at once, so that a message takes at most one call. Further streams
+ * have stripes only. */
+static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, enum tcp_channel ch,
+                           void *data, size_t size, struct ddp_err *err)
 {
-    if (!b->ahead && size >= AHEAD) {
+    if (ch != TCP_MESSAGE || (!b->ahead && size >= AHEAD)) {
         struct iovec io = {data, size};
-        return tcp_recv(g->tcp, b->rank, TCP_MESSAGE, &io, 1, err);
+        return tcp_recv(g->tcp, b->rank, ch, &io, 1, err);
     }
     ssize_t rc = b->ahead ? 1 : read_ahead(g, b, err);
     if (rc <= 0)
@@ -226,7 +248,7 @@ static ssize_t stream_recv(struct ddp_group *g, struct mailbox *b, void *data,
 static int recv_header(struct ddp_group *g, struct mailbox *b, int *culprit,
                        struct ddp_err *err)
 {
-    ssize_t n = stream_recv(g, b, (char *)&b->header + b->header_got,
+    ssize_t n = stream_recv(g, b, TCP_MESSAGE, (char *)&b->header + b->header_got,
                             sizeof b->header - b->header_got, err);
     if (n <= 0)
         return (int)n;
@@ -254,8 +276,10 @@ static int recv_far(struct ddp_group *g, struct mailbox *b, int *culprit,
             return rc;
     }
     if (b->got < b->header.bytes) {
-        ssize_t n =
-            stream_recv(g, b, b->into->data + b->got, b->header.bytes - b->got, err);
+        size_t left = b->header.bytes - b->got;
+        enum tcp_channel ch =
+            tcp_stream_of(TCP_MESSAGE, b->header.streams, b->got, &left);
+        ssize_t n = stream_recv(g, b, ch, b->into->data + b->got, left, err);
         if (n <= 0)
             return (int)n;
         b->got += (size_t)n;

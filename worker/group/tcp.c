@@ -36,7 +36,7 @@ static const struct stream none = {-1, -1};
 
 struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch)
 {
-    if (ch < TCP_FURTHER)
+    if (ch < TCP_NCHANNELS)
         return &n->streams[rank].of[ch];
     struct further *f = n->further;
     while (f && f->rank != rank)
@@ -48,7 +48,7 @@ struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch)
             f->of[i] = none;
         n->further = f;
     }
-    return &f->of[ch - TCP_FURTHER];
+    return &f->of[ch - TCP_NCHANNELS];
 }
 
 /* Make tcp_stream()->out usable: our own stream, the one the peer has opened, or a
@@ -68,14 +68,24 @@ static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_er
     return 1;
 }
 
-unsigned tcp_widen(struct tcp *n, int rank, unsigned wanted)
+unsigned tcp_widen(struct tcp *n, int rank, enum tcp_channel ch, unsigned wanted)
 {
     struct ddp_err unwanted;
     unsigned k = 1;
     while (k < wanted && k < TCP_STREAMS &&
-           stream_to(n, rank, TCP_FURTHER + k - 1, &unwanted) > 0)
+           stream_to(n, rank, ch + k * TCP_NCHANNELS, &unwanted) > 0)
         k++;
     return k;
+}
+
+enum tcp_channel tcp_stream_of(enum tcp_channel ch, unsigned nstreams, uint64_t at,
+                               size_t *bytes)
+{
+    if (nstreams <= 1)
+        return ch;
+    *bytes =
+        *bytes < TCP_STRIPE - at % TCP_STRIPE ? *bytes : TCP_STRIPE - at % TCP_STRIPE;
+    return ch + at / TCP_STRIPE % nstreams % TCP_STREAMS * TCP_NCHANNELS;
 }
 
 ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,

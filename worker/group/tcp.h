@@ -24,10 +24,15 @@ enum tcp_channel {
     TCP_COLL,
     TCP_MESSAGE,
     TCP_NCHANNELS,
-    /* further streams of TCP_COLL: its messages may be divided over several */
-    TCP_FURTHER = TCP_NCHANNELS,
-    TCP_ALL_CHANNELS = TCP_FURTHER + TCP_STREAMS - 1
+    /* Messages may be divided over several streams: stream i of channel c is number
+     * c + i * TCP_NCHANNELS. */
+    TCP_ALL_CHANNELS = TCP_NCHANNELS * TCP_STREAMS
 };
+
+/* Of a message that is divided, its data go in stripes to one stream after the other. A
+ * stripe is as much as a stream's buffers in the kernel hold even at first, so that all
+ * streams have something to send. */
+enum { TCP_STRIPE = 131072 };
 
 /* Bytes sent or received before the other direction gets its turn: large enough to
  * amortise the system calls, small enough that the data are still in the cache of the
@@ -69,7 +74,11 @@ ssize_t tcp_recv(struct tcp *n, int rank, enum tcp_channel ch, const struct iove
 /* Connect further streams, so that messages to the rank can be divided over `wanted` in
  * all. Returns how many can be used now: fewer while connections are not complete, or for
  * want of descriptors. */
-unsigned tcp_widen(struct tcp *n, int rank, unsigned wanted);
+unsigned tcp_widen(struct tcp *n, int rank, enum tcp_channel ch, unsigned wanted);
+/* The stream of byte `at` of data that are divided over `nstreams`, and how many of
+ * `*bytes` from there go by it. */
+enum tcp_channel tcp_stream_of(enum tcp_channel ch, unsigned nstreams, uint64_t at,
+                               size_t *bytes);
 /* How many of these calls have moved data. */
 uint64_t tcp_moves(const struct tcp *n);
 /* A scratch buffer of TCP_TURN bytes for the collective in progress. */

@@ -20,10 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a message that is divided: as much as a stream's buffers in the kernel hold even at
- * first, so that all streams have something to send. */
-enum { STRIPE = 131072 };
-
 static const uint64_t no_limit = UINT64_MAX / 2;
 
 static size_t lesser(size_t a, size_t b)
@@ -44,16 +40,6 @@ static const struct iovec *piece_of(const struct tcp_op *o, struct message *m,
             return &list[m->piece];
     }
     return NULL;
-}
-
-/* The stream of byte `at` of the data, and how many of `bytes` from there go by it. */
-static enum tcp_channel stream_of(unsigned nstreams, uint64_t at, size_t *bytes)
-{
-    if (nstreams <= 1)
-        return TCP_COLL;
-    unsigned i = (unsigned)(at / STRIPE % lesser(nstreams, TCP_STREAMS));
-    *bytes = lesser(*bytes, STRIPE - at % STRIPE);
-    return i == 0 ? TCP_COLL : TCP_FURTHER + i - 1;
 }
 
 /* What to move next: the rest of the call, and data. Returns how many of the two. */
@@ -100,7 +86,8 @@ static ssize_t flow_out(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
     if (f->out.peer < 0)
         return 0;
     struct iovec data = next_out(o);
-    enum tcp_channel ch = stream_of(o->call.streams, f->sent, &data.iov_len);
+    enum tcp_channel ch =
+        tcp_stream_of(TCP_COLL, o->call.streams, f->sent, &data.iov_len);
     int nio = next_move(io, &f->out, &o->call, data);
     ssize_t n = nio > 0 ? tcp_send(tcp, f->out.peer, ch, io, nio, err) : 0;
     if (n <= 0)
@@ -152,9 +139,10 @@ static ssize_t flow_in(struct tcp *tcp, struct tcp_op *o, struct ddp_err *err)
         return 0;
     bool checked = f->in.head == sizeof f->came;
     struct iovec room = next_in(o);
-    if (!checked && room.iov_len > STRIPE)
+    if (!checked && room.iov_len > TCP_STRIPE)
         room.iov_len = 0; /* the call tells by which stream they come */
-    enum tcp_channel ch = stream_of(f->came.streams, f->got + f->have, &room.iov_len);
+    enum tcp_channel ch =
+        tcp_stream_of(TCP_COLL, f->came.streams, f->got + f->have, &room.iov_len);
     int nio = next_move(io, &f->in, &f->came, room);
     ssize_t n = nio > 0 ? tcp_recv(tcp, f->in.peer, ch, io, nio, err) : 0;
     if (n <= 0)
@@ -210,10 +198,10 @@ static void learn_streams(const struct tcp_op *o)
  * messages, which go to more ranks, open none. */
 static unsigned streams_for(struct tcp *tcp, const struct tcp_op *o)
 {
-    bool may_be_long = o->list || o->data.iov_len > STRIPE;
+    bool may_be_long = o->list || o->data.iov_len > TCP_STRIPE;
     if (o->flow.out.peer < 0 || !may_be_long)
         return 1;
-    return tcp_widen(tcp, o->flow.out.peer, o->streams->n);
+    return tcp_widen(tcp, o->flow.out.peer, TCP_COLL, o->streams->n);
 }
 
 int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_err *err)

@@ -36,7 +36,7 @@ enum {
     NEAR_US = 200       /* round trip within one cluster */
 };
 
-static const char hello_magic[8] = "ddpnet3";
+static const char hello_magic[8] = "ddpnet4";
 
 struct hello tcp_hello(const struct tcp *n, int rank, int what)
 {

@@ -36,11 +36,11 @@ struct streams {
     struct stream of[TCP_NCHANNELS];
 };
 
-/* Further streams of TCP_COLL; few ranks have any. */
+/* Further streams of all channels; few ranks have any. */
 struct further {
     struct further *next;
     int rank;
-    struct stream of[TCP_ALL_CHANNELS - TCP_FURTHER];
+    struct stream of[TCP_ALL_CHANNELS - TCP_NCHANNELS];
 };
 
 /* The descriptor that data from the rank come by. */

@@ -350,6 +350,8 @@ static int fill_in(struct parse *p)
     TRY(check_tokens(p));
     if (!c->data && c->model->task != TASK_TOKENS)
         c->data = line ? "synthetic" : "digits";
+    if (!c->data) /* nothing is trained or tested: --sample has one text */
+        c->how.batch_size = 1;
     if (c->data && line != (strcmp(c->data, "synthetic") == 0))
         return err_set(
             p->err,

@@ -30,8 +30,9 @@ static int load_disk(struct run *run, struct ddp_err *err)
     struct ddp_err passed_over;
     if (!place)
         return 0;
-    TRY(checkpoint_load(place, &run->replica, &run->state, &run->resumed_whole,
-                        &passed_over, err));
+    if (checkpoint_load(place, &run->replica, &run->state, &run->resumed_whole,
+                        &passed_over, err) < 0)
+        return err_prefix(err, run->resumed ? "--resume" : "--init");
     if (*passed_over.text)
         progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
     /* the seed is part of the state, as is what was drawn from it */

@@ -573,9 +573,7 @@ int checkpoint_load(const char *place, const struct replica *r, struct train_sta
     char *before;
     *passed_over = (struct ddp_err){""};
     if (!path)
-        return err_set(err,
-                       "cannot resume: no checkpoint 'step-*.safetensors' in folder '%s'",
-                       place);
+        return err_set(err, "no checkpoint 'step-*.safetensors' in folder '%s'", place);
     while ((rc = files_open(path, &files, err)) < 0 && (before = newest(place, &below))) {
         if (!*passed_over->text)
             *passed_over = *err;
@@ -587,5 +585,5 @@ int checkpoint_load(const char *place, const struct replica *r, struct train_sta
         *err = *passed_over;
     else if (rc == 0 && (rc = load_files(&files, r, state, whole, err)) < 0)
         err_prefix(err, "'%s'", path);
-    return rc < 0 ? err_prefix(err, "cannot resume") : 0;
+    return rc;
 }

@@ -264,7 +264,7 @@ def a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number():
     assert "training goes on" in shown, shown
     (part,) = (f for f in os.listdir(".") if f.endswith("2-of-2"))
     os.remove(part)
-    one_line(run(2, *common, "--resume", "c"), 1, f"cannot resume: cannot open '{part}'")
+    one_line(run(2, *common, "--resume", "c"), 1, f"--resume: cannot open '{part}'")
 
 
 # ---- bad data ----
@@ -353,9 +353,10 @@ def bad_checkpoints_end_all_ranks():
     with open("c", "rb") as f, open("cut", "wb") as g:
         g.write(f.read(size - 100))
     for options, text in (
-            (("--resume", "c"), "cannot resume: 'c': it is of model 'mlp', not 'cnn'"),
-            (("--resume", "cut", "--model", "mlp"), "cannot resume: 'cut': it is cut short"),
-            (("--resume", "none"), "cannot resume: cannot open 'none': No such file"),
+            (("--resume", "c"), "--resume: 'c': it is of model 'mlp', not 'cnn'"),
+            (("--resume", "cut", "--model", "mlp"), "--resume: 'cut': it is cut short"),
+            (("--resume", "none"), "--resume: cannot open 'none': No such file"),
+            (("--init", "c"), "--init: 'c': it is of model 'mlp', not 'cnn'"),
             (("--resume", "c", "--model", "mlp", "--seed", 5),
              "it was begun with --seed 1, not 5"),
             (("--checkpoint", "no/c"), "cannot write checkpoints to 'no/c'"),
@@ -437,7 +438,7 @@ def the_rank_that_has_the_error_ends_first():
     assert job.ranks[1].poll() is None, "it has ended before"
     with open(reader, "rb") as f:
         said = f.read().lstrip(b"x").decode()
-    assert said.count("\n") == 1 and "cannot resume" in said, said
+    assert said.count("\n") == 1 and "--resume: " in said, said
     assert [r.code for r in job.wait()] == [1, 1]
 
 

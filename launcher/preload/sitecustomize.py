@@ -221,10 +221,10 @@ def timers():
 
 
 def broken_fork():
-    """Before 3.9 a fork mixes up Python's allocators, which the debug allocator reports."""
+    """Before 3.10.1 a fork mixes up Python's allocators, which the debug allocator reports."""
     debug = sys.flags.dev_mode or "debug" in os.environ.get("PYTHONMALLOC", "")
-    return "Python 3.8 cannot fork and debug memory" if (
-        debug and sys.version_info < (3, 9)) else None
+    return "Python before 3.10.1 cannot fork and debug memory" if (
+        debug and sys.version_info < (3, 10, 1)) else None
 
 
 def why_not(steps, folders, files, variables, random_numbers, temporary, collected, fork_before):

@@ -109,7 +109,7 @@ class Preload(LaunchTest):
                         "-Wdefault::UserWarning", WORLD)
 
     def test_development_mode(self):
-        self.same_world(PYTHON, "-X", "dev", WORLD, forked=sys.version_info >= (3, 9))
+        self.same_world(PYTHON, "-X", "dev", WORLD, forked=sys.version_info >= (3, 10, 1))
 
     def test_a_c_locale_and_a_path(self):
         """Python adds LC_CTYPE to its own environment in one."""

@@ -18,6 +18,7 @@ Exit: 0, 1 for failures, 2 for wrong arguments.
 import collections
 import concurrent.futures
 import fnmatch
+import functools
 import json
 import os
 import re
@@ -154,6 +155,13 @@ def run_all(chosen):
         return [collections.ChainMap(*results) for results in zip(*(q.result() for q in queues))]
 
 
+@functools.lru_cache(maxsize=None)
+def in_this_debian(packages):
+    """Can apt-get install all of them?"""
+    return subprocess.run(["apt-get", "-s", "install", *packages.split()], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
 class Row:
     """One test in one build."""
 
@@ -186,6 +194,8 @@ class Row:
             found = re.match(r"(.*); needs (\w+) ?(.*)", why)
             cure, fine = KINDS.get(found[2] if found else "", ("", False))
             text = found[1] if found and cure else why
+            if found and found[2] == "package" and not in_this_debian(found[3]):
+                cure, fine = "a Debian that has {0}", True
             if self.state != "skipped":
                 text = f"{times} of its cases: {text}" if times > 1 else f"one of its cases: {text}"
             if strict and not fine:

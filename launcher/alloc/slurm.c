@@ -127,9 +127,10 @@ static void set_all_slots(struct alloc *a, int slots, const char *name, const ch
 /* Slurm 20.11 and older give only the device list of this node. */
 static int gpus_listed(const char **name, const char **text)
 {
-    static const char *const names[] = {"SLURM_JOB_GPUS", "SLURM_STEP_GPUS"};
-    for (size_t i = 0; i < ARRAY_LEN(names) && !*text; i++)
-        *text = sched_env(*name = names[i]);
+    if (!in_step()) /* else those of the job's first node */
+        *text = sched_env(*name = "SLURM_JOB_GPUS");
+    if (!*text)
+        *text = sched_env(*name = "SLURM_STEP_GPUS");
     return *text ? sched_devices(*text) : 0;
 }
 

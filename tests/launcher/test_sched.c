@@ -48,6 +48,9 @@ static const struct {
     /* 20.11: only the devices of this node are given */
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=vm,n2 SLURM_JOB_GPUS=0,1,4 SLURMD_NODENAME=vm",
      "vm 3; n2 3", NULL},
+    {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-2] SLURM_JOB_GPUS=0,1,2,3 SLURM_STEP_ID=0 "
+     "SLURM_STEP_NODELIST=n2 SLURM_STEP_NUM_TASKS=1 SLURM_STEP_GPUS=0,1",
+     "n2 2", NULL},
     {"SLURM_JOB_ID=1 SLURM_JOB_NODELIST=n[1-3] SLURM_GPUS=5 SLURM_JOB_GPUS=0,1", NULL,
      "SLURM_GPUS=5 over 3 nodes, 2 of them on this one"},
     /* the user may have set CUDA_VISIBLE_DEVICES */

@@ -94,7 +94,7 @@ def random_tokens(folder, n):
     with open(f"{folder}/tokens.bin", "wb") as f:
         tokens.tofile(f)
     with open(f"{folder}/text", "wb") as f:
-        f.write(bytes(b % 128 for b in os.urandom(64 * n)))
+        f.write(bytes(1 + b % 127 for b in os.urandom(64 * n)))
 
 
 class Trainer:

@@ -95,7 +95,7 @@ DDP_API int ddp_store_fence(struct ddp_store *s, const char *name, int rank, int
 DDP_API int ddp_store_barrier(struct ddp_store *s, const char *key, int64_t size,
                               struct ddp_err *err);
 
-/* PyTorch's own stores have queues since 2.8. */
+/* PyTorch's own stores have queues since 2.8, with libuv. */
 DDP_API int ddp_store_queue_push(struct ddp_store *s, const char *key, const void *data,
                                  size_t size, struct ddp_err *err);
 /* Waits until the queue has an element. */

@@ -122,10 +122,10 @@ void store_put_keys(struct ddp_store *s, enum wire_op op, const char *const *key
         wire_key(&s->x.out, keys[i]);
 }
 
-/* The handshake of PyTorch's client, without the PING that servers before 2.5 do not know.
- * It also detects whether the server answers in order: a WAIT that cannot end, a CHECK
- * that can be answered at once, and CANCEL_WAIT. In order the cancel's 1 comes first, else
- * the CHECK's 0. */
+/* The handshake of PyTorch's client, without the PING that servers before 2.5 do not
+ * know. It also detects whether the server answers in order: a WAIT that cannot end, a
+ * CHECK that can be answered at once, and CANCEL_WAIT. In order the cancel's 1 comes
+ * first, else the CHECK's 0. */
 static int handshake(struct ddp_store *s, struct ddp_err *err)
 {
     struct wire *out = &s->x.out;
@@ -301,9 +301,10 @@ int ddp_store_queue_len(struct ddp_store *s, const char *key, int64_t *n,
 {
     if (ask_number(s, WIRE_QUEUE_LEN, key, n, err) < 0)
         return s->x.hung_up && !s->queues
-                   ? exchange_break(&s->x, err,
-                                    "closed the connection when asked for a queue "
-                                    "(PyTorch's stores have queues since 2.8)")
+                   ? exchange_break(
+                         &s->x, err,
+                         "closed the connection when asked for a queue "
+                         "(PyTorch's stores have queues since 2.8, with libuv)")
                    : -1;
     s->queues = true;
     return 0;

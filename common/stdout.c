@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +25,9 @@ static void at_the_end(void)
     if (fflush(stdout) == 0 && !ferror(stdout))
         return;
     /* The reason of a write that failed before is lost: another write gets it. */
-    if (errno == 0 && write(STDOUT_FILENO, "\n", 1) == 1)
-        errno = 0;
+    bool known = errno != 0 || write(STDOUT_FILENO, "\n", 1) < 0;
     fprintf(stderr, "%s: cannot write to stdout: %s\n", whose,
-            errno ? strerror(errno) : "it did not take everything");
+            known ? strerror(errno) : "it did not take everything");
     _exit(EXIT_FAILURE);
 }
 

@@ -232,7 +232,7 @@ TEST(who_goes_while_others_are_missing_is_named_at_once)
 }
 
 /* Gives up, with a reason that would clear the screen. */
-static void *give_up_in_red(void *listener)
+static void *give_up_with_escapes(void *listener)
 {
     static const char why[] = "-\033[2Jno\n";
     char intro[4096];
@@ -253,7 +253,7 @@ TEST(control_characters_of_rank_0_are_not_shown)
     int fd = sock_listen(m.addr, 0, &m.port, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     fcntl(fd, F_SETFL, 0); /* accept() waits */
-    pthread_create(&thread, NULL, give_up_in_red, &fd);
+    pthread_create(&thread, NULL, give_up_with_escapes, &fd);
     m.deadline_ms = now_ms() + 60000;
     ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
     pthread_join(thread, NULL);

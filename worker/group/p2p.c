@@ -67,7 +67,6 @@ static int gather(const struct ddp_group *g, const struct mailbox *b,
     size_t skip = b->out_at;
     unsigned streams = b->out_streams;
     const struct ddp_request *r = b->out.first;
-    *ch = TCP_MESSAGE;
     for (int i = 0; r && i < GATHER; i++, r = r->next, skip = 0) {
         if (i > 0 && (streams > 1 || divisible(g, r)))
             break;
@@ -75,8 +74,7 @@ static int gather(const struct ddp_group *g, const struct mailbox *b,
                                          r->what, streams};
         size_t head = sizeof headers[i], body = skip > head ? skip - head : 0;
         size_t left = r->bytes - body;
-        if (streams > 1)
-            *ch = tcp_stream_of(TCP_MESSAGE, streams, body, &left);
+        *ch = tcp_stream_of(TCP_MESSAGE, streams, body, &left);
         if (skip < head)
             io[n++] = (struct iovec){(char *)&headers[i] + skip, head - skip};
         if (left > 0)

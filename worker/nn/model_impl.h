@@ -72,8 +72,7 @@ struct model {
     const struct kernels *k;
     struct io_shape io;
     int max_batch, nlayers;
-    int from,
-        to; /* rows of a sample that are computed: all of them but in model_next() */
+    int from, to; /* rows of a sample that are computed: all but in model_next() */
     bool dropout;
     const struct model_pass *pass; /* that runs; NULL: a test, which learns nothing */
     struct layer *layers;

@@ -32,7 +32,7 @@ static int read_resume(const struct setting *o, const char *text, void *to,
     struct train_config *c = to;
     c->resume_if_there = text == o->bare;
     c->resume = NULL;
-    return c->resume_if_there ? 0 : value_file(o, text, &c->resume, err);
+    return c->resume_if_there ? 0 : value_text(o, text, &c->resume, err);
 }
 
 static int read_schedule(const struct setting *o, const char *text, void *to,
@@ -59,7 +59,7 @@ static const struct setting options[] = {
      "with other sizes: gpt2:layers=12,heads=12,width=768,context=1024,vocab=50257; "
      "or a file with a line for each layer, such as ./net.model",
      .initial = "cnn"},
-    {"data", "WHAT", AT(data), value_file, 0, 0,
+    {"data", "WHAT", AT(data), value_text, 0, 0,
      "digits: 1,797 handwritten digits inside the program (the default); synthetic: a line "
      "with noise, for linreg; or a directory with MNIST's four files, plain or .gz, arrays "
      "of NumPy, or folders of images; for gpt2 and llama a file: tokens, if its name ends "
@@ -124,7 +124,7 @@ static const struct setting options[] = {
      .words = bad_steps, .initial = "stop"},
 
     {.doc = "Checkpoint and resume"},
-    {"checkpoint", "PLACE", AT(checkpoint), value_file, 0, 0,
+    {"checkpoint", "PLACE", AT(checkpoint), value_text, 0, 0,
      "Write checkpoints to this file, or into this directory (it exists, or the name ends "
      "in /)"},
     {"checkpoint-every", "STEPS", AT(checkpoint_every), value_int, 1, INT_MAX,
@@ -139,25 +139,25 @@ static const struct setting options[] = {
     {"resume", "PLACE", 0, read_resume, 0, 0,
      "Resume from this checkpoint; without PLACE, from that of --checkpoint if it exists",
      .bare = "", .own = true},
-    {"init", "PLACE", AT(init), value_file, 0, 0,
+    {"init", "PLACE", AT(init), value_text, 0, 0,
      "Begin with the weights of this checkpoint, unless there is one to resume from",
      .own = true},
 
     {.doc = "Progress and reports"},
-    {"log", "FILE", AT(log), value_file, 0, 0,
+    {"log", "FILE", AT(log), value_text, 0, 0,
      "Write a JSON object per line: each step, each epoch", .own = true},
-    {"plot", "FILE", AT(plot), value_file, 0, 0,
+    {"plot", "FILE", AT(plot), value_text, 0, 0,
      "Plot loss and accuracy as SVG (default ddp-train.svg; 'none' for none)",
      .initial = "ddp-train.svg", .own = true},
-    {"logits", "FILE", AT(logits), value_file, 0, 0,
+    {"logits", "FILE", AT(logits), value_text, 0, 0,
      "Write the model's outputs for the test set as safetensors", .own = true},
     {"sample", "N", AT(sample), value_int, 1, 1 << 20,
      "At the end, write N tokens as the model goes on with a text", .own = true},
-    {"prompt", "TEXT", AT(prompt), value_file, 0, 0,
+    {"prompt", "TEXT", AT(prompt), value_text, 0, 0,
      "The text for --sample, or tokens as numbers (default: the first of the test part); with "
      "--epochs 0 no --data are needed",
      .own = true},
-    {"trace", "FILE", AT(trace), value_file, 0, 0,
+    {"trace", "FILE", AT(trace), value_text, 0, 0,
      "Write a timeline of each rank, for ui.perfetto.dev"},
     {"progress", "HOW", AT(progress), value_word, 0, 0,
      "bar, lines, none, or auto: a bar on a terminal and lines elsewhere",
@@ -167,7 +167,7 @@ static const struct setting options[] = {
     {"engine", "NAME", AT(engine), value_choice, 0, 0,
      "auto (the default: a GPU if every rank has one, else the CPU), cpu or cuda",
      .words = engines, .initial = "auto"},
-    {"kernels", "NAME", AT(kernels), value_file, 0, 0,
+    {"kernels", "NAME", AT(kernels), value_text, 0, 0,
      "Kernels of the CPU engine; an unknown name lists them", .own = true},
     {"precision", "WHAT", AT(how.precision), value_word, 0, 0,
      "fp32 (the default) or bf16: products of bfloat16, sums and weights in fp32; on a GPU "
@@ -285,7 +285,7 @@ bool config_shared(const struct train_config *c, size_t i, const char **name,
             continue;
         const char *said = config_text(c, o->name);
         const char *folder = said && o->read == value_model ? strrchr(said, '/') : NULL;
-        bool flag = !o->arg || o->read == value_file;
+        bool flag = !o->arg || o->read == value_text;
         *name = o->name;
         *text = flag     ? (said ? "on" : "off")
                 : folder ? folder + 1

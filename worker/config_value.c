@@ -105,10 +105,10 @@ int value_choice(const struct setting *o, const char *text, void *to, struct ddp
     return which < 0 ? -1 : 0;
 }
 
-int value_file(const struct setting *o, const char *text, void *to, struct ddp_err *err)
+int value_text(const struct setting *o, const char *text, void *to, struct ddp_err *err)
 {
     *(const char **)to = text;
-    return *text ? 0 : err_set(err, "'' is not a name");
+    return *text ? 0 : err_set(err, "it must not be empty");
 }
 
 int value_timeout(const struct setting *o, const char *text, void *to,

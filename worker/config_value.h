@@ -40,7 +40,7 @@ setting_read value_real, value_float; /* double, float */
 setting_read value_mib;               /* size_t: bytes */
 setting_read value_word;              /* an enum: which of the words */
 setting_read value_choice;            /* text; the first word leaves the choice: NULL */
-setting_read value_file;              /* text that is not empty */
+setting_read value_text;              /* text that is not empty */
 setting_read value_timeout;           /* int64_t: milliseconds */
 setting_read value_model;             /* struct model_type *, owned */
 setting_read value_optimizer;         /* const struct optim_type * */

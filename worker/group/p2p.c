@@ -67,6 +67,7 @@ static int gather(const struct ddp_group *g, const struct mailbox *b,
     size_t skip = b->out_at;
     unsigned streams = b->out_streams;
     const struct ddp_request *r = b->out.first;
+    *ch = TCP_MESSAGE;
     for (int i = 0; r && i < GATHER; i++, r = r->next, skip = 0) {
         if (i > 0 && (streams > 1 || divisible(g, r)))
             break;

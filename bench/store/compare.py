@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The store beside Redis, PyTorch's own server and a bare echo, in one run.
 
     python3 bench/store/compare.py [--build DIR] [--rounds N] [--only WORD] [--json FILE]

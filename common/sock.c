@@ -133,6 +133,13 @@ void sock_set_keepalive(int fd, int idle_s, int interval_s, int count)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+bool sock_was_reset(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof peer;
+    return getpeername(fd, (struct sockaddr *)&peer, &size) < 0;
+}
+
 bool sock_unanswered(int fd)
 {
     struct tcp_info info = {0};

@@ -16,6 +16,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -217,7 +218,7 @@ int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockadd
         if (found < 0)
             found = read_tables(&local, &remote, owner);
     }
-    if (found == 1)
+    if (found == 1 && owner->state != TCP_SYN_SENT)
         return 0;
     if (found < 0)
         return err_errno(err, "cannot read the kernel's list of connections");

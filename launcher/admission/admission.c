@@ -41,6 +41,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/read_start.h"
+#include "common/sock.h"
 #include "common/sockdiag.h"
 
 #include <ctype.h>
@@ -529,7 +530,10 @@ int admission_accepted(struct admission *a, int fd, const struct sockaddr *from,
     pid_t unwanted;
     if (getsockname(fd, (struct sockaddr *)&to, &size) < 0)
         return err_errno(err, "its local address cannot be read");
-    return find(a, from, (struct sockaddr *)&to, holder ? holder : &unwanted, err);
+    int rc = find(a, from, (struct sockaddr *)&to, holder ? holder : &unwanted, err);
+    return rc == 0 && sock_was_reset(fd)
+               ? err_set(err, "its socket has been closed already")
+               : rc;
 }
 
 /* ---- create, destroy --------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/sock.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -83,6 +84,10 @@ void server_admit(struct server_ticket *ticket, bool admitted, unsigned scope,
 {
     struct server *s = ticket->server;
     DL_DELETE(s->tickets, ticket);
+    if (ticket->fd >= 0 && sock_was_reset(ticket->fd)) {
+        admitted = false;
+        why_not = "its socket has been closed already";
+    }
     if (ticket->fd >= 0 && admitted) {
         s->nwaiting--;
         conn_start(s, ticket->fd, &ticket->peer, scope);

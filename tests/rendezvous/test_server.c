@@ -112,6 +112,17 @@ static int64_t answer(int fd)
     return got == sizeof n ? n : -1;
 }
 
+/* What the next client gets, which is admitted. */
+static int64_t answer_of_next(void)
+{
+    int fd = connected();
+    answer_at_once = 1;
+    ask(fd);
+    int64_t n = answer(fd);
+    close(fd);
+    return n;
+}
+
 static bool silent(int fd)
 {
     char byte;
@@ -241,6 +252,20 @@ TEST(a_client_that_leaves_while_pending_is_forgotten)
     close(fd);
     server_admit(tickets[0], true, 0, NULL);
     UNTIL(server_stats(s).connections == 0)
+}
+
+/* Its two ends may be those of another client now, which is admitted. */
+TEST(what_a_client_has_sent_before_a_reset_is_not_done)
+{
+    start((struct server_options){.ask = on_connection});
+    int fd = connected();
+    ask(fd);
+    UNTIL(ntickets == 1)
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+    close(fd);
+    server_admit(tickets[0], true, 0, NULL);
+    ck_assert_ptr_nonnull(strstr(notices[0], "its socket has been closed already"));
+    ck_assert_int_eq(answer_of_next(), 1);
 }
 
 TEST(destroying_the_server_ends_open_tickets)

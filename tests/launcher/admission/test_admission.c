@@ -258,6 +258,67 @@ TEST(an_accepted_connection_is_checked_by_its_descriptor)
     admission_destroy(d);
 }
 
+/* A child connects from there. */
+static void connect_from_port(const union addr *from, const union addr *to)
+{
+    int on = 1;
+    if (fork() > 0)
+        return;
+    close(lifeline[1]);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, &from->any, sizeof *from) < 0 || connect(fd, &to->any, sizeof *to) < 0)
+        _exit(1);
+    char byte;
+    _exit(read(lifeline[0], &byte, 1) == 0 ? 0 : 1);
+}
+
+/* Another user who has reset a connection before it is looked for, and whose port a rank
+ * gets, would be taken for the rank. */
+TEST(a_reset_connection_is_not_the_next_one_of_its_port)
+{
+    struct admission *d = admission_create(getpid());
+    union addr at, peer, local, next;
+    int listener = listen_on(AF_INET, "127.0.0.1", &at);
+    int fd = connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
+    int early = take(listener, &peer, &local);
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+    close(fd);
+    connect_from_port(&peer, &at);
+    int late = take(listener, &next, &local);
+    ck_assert_int_eq(next.in.sin_port, peer.in.sin_port);
+    ck_assert_int_eq(admission_accepted(d, early, &peer.any, NULL, &err), -1);
+    ck_assert_str_eq(err.text, "its socket has been closed already");
+    ck_ok(admission_accepted(d, late, &next.any, NULL, &err), err);
+    admission_destroy(d);
+    close(early);
+    close(late);
+}
+
+/* Half open, it is not the other end of an accepted one: the listener drops its SYN. */
+TEST(a_connection_that_is_not_established_does_not_count)
+{
+    union addr at, peer = {0};
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fds[8];
+    socklen_t size = sizeof at;
+    at = address(AF_INET, "127.0.0.1");
+    ck_assert_int_eq(bind(listener, &at.any, size), 0);
+    ck_assert_int_eq(listen(listener, 0), 0);
+    ck_assert_int_eq(getsockname(listener, &at.any, &size), 0);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        connect(fds[i], &at.any, sizeof at);
+    }
+    size = sizeof peer;
+    ck_assert_int_eq(getsockname(fds[ARRAY_LEN(fds) - 1], &peer.any, &size), 0);
+    struct admission *d = admission_create(getpid());
+    ck_assert_int_eq(admission_check(d, &peer.any, &at.any, &err), ADMISSION_ELSEWHERE);
+    admission_destroy(d);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        close(fds[i]);
+    close(listener);
+}
+
 /* The kernel returns the listener of that port instead, which is not the client. */
 TEST(a_listener_is_not_a_connection)
 {

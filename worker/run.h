@@ -54,7 +54,7 @@ struct run {
     enum run_end end;
     int stopped_by;            /* the signal of RUN_STOPPED, on whichever rank */
     struct report last;        /* epoch 0: there is none yet */
-    uint64_t checksum;         /* of the parameters, with --check-replicas */
+    uint64_t checksum;         /* of the parameters; 0: not compared so far */
     uint64_t skipped;          /* steps, with --on-nan skip */
     struct trace *trace;       /* owned; NULL without --trace */
     struct peers *peers;       /* owned; NULL without --peer-checkpoint */

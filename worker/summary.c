@@ -301,7 +301,7 @@ void run_tell_result(struct run *run, const char *plot)
         tell_share(run);
         tell_memory(run);
     }
-    if (run->c->check_replicas)
+    if (run->checksum)
         progress_say(p, "replicas    %d alike, checksum %016" PRIx64, run->size,
                      run->checksum);
     if (plot)

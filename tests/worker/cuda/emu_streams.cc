@@ -89,13 +89,33 @@ struct CUevent_st {
 
 static std::set<cudaStream_t> streams;
 
+/* NULL's: the legacy default stream. No other stream waits for it, as ours are made, and
+ * the host only for what it reads. */
+static cudaStream_t usual_stream(int device)
+{
+    static std::map<int, cudaStream_t> usual;
+    cudaStream_t &s = usual[device];
+    if (!s) {
+        s = new CUstream_st;
+        s->device = device;
+        streams.insert(s);
+    }
+    return s;
+}
+
+static cudaStream_t given(cudaStream_t s)
+{
+    return s ? s : usual_stream(emu_device());
+}
+
 int emu_device_of(cudaStream_t s)
 {
-    return s->device;
+    return given(s)->device;
 }
 
 bool emu_may_ask(cudaStream_t s, const std::vector<int64_t> &product)
 {
+    s = given(s);
     static std::set<std::vector<int64_t>> known;
     std::vector<int64_t> here = product;
     here.push_back(s->device);
@@ -104,6 +124,7 @@ bool emu_may_ask(cudaStream_t s, const std::vector<int64_t> &product)
 
 static void put(cudaStream_t s, std::function<bool()> work)
 {
+    s = given(s);
     if (s->recording) {
         s->recording->nodes.push_back({work, s->recorded_tail});
         s->recorded_tail = {s->recording->nodes.size() - 1};
@@ -121,6 +142,7 @@ static bool spoilt; /* by what it does not allow */
 
 void emu_load(cudaStream_t s, const void *kernel)
 {
+    s = given(s);
     static std::set<const void *> loaded;
     if (loaded.insert(kernel).second && s->recording && strict) {
         loaded.erase(kernel);
@@ -132,7 +154,7 @@ void emu_load(cudaStream_t s, const void *kernel)
 /* Work that may touch the device's memory, and what it reaches. */
 void emu_put(cudaStream_t s, std::function<bool()> work)
 {
-    unsigned devices = reachable(s->device);
+    unsigned devices = reachable(emu_device_of(s));
     put(s, [=] {
         map_only(devices);
         return work();
@@ -141,12 +163,12 @@ void emu_put(cudaStream_t s, std::function<bool()> work)
 
 bool emu_records(cudaStream_t s)
 {
-    return s->recording;
+    return given(s)->recording;
 }
 
 void emu_keep(cudaStream_t s, std::shared_ptr<void> what)
 {
-    if (s->recording)
+    if (emu_records(s))
         s->recording->kept.push_back(what);
 }
 
@@ -206,26 +228,13 @@ extern "C" cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 extern "C" cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
+    s = given(s);
     if (s->recording)
         return cudaErrorStreamCaptureUnsupported;
     device_work work;
     while (!drain(s))
         usleep(200);
     return cudaSuccess;
-}
-
-/* Of what is put on none. No other stream waits for it, as ours are made, and the host
- * only for what it reads. */
-static cudaStream_t usual_stream(int device)
-{
-    static std::map<int, cudaStream_t> usual;
-    cudaStream_t &s = usual[device];
-    if (!s) {
-        s = new CUstream_st;
-        s->device = device;
-        streams.insert(s);
-    }
-    return s;
 }
 
 void emu::finish_usual(int device)
@@ -345,6 +354,7 @@ extern "C" cudaError_t cudaEventRecordWithFlags(cudaEvent_t e, cudaStream_t s,
 
 extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    s = given(s);
     if (e->device != s->device)
         return cudaErrorInvalidResourceHandle;
     if (!s->recording)
@@ -358,6 +368,7 @@ extern "C" cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 
 extern "C" cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 {
+    s = given(s);
     if (is_past(e))
         return cudaErrorCapturedEvent;
     if (e->recording) {
@@ -409,6 +420,7 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
 extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
                                        cudaMemcpyKind k, cudaStream_t s)
 {
+    s = given(s);
     int there = k == cudaMemcpyDeviceToHost ? -1 : s->device;
     int here = k == cudaMemcpyHostToDevice ? -1 : s->device;
     if (k == cudaMemcpyDefault ? !reaches(s->device, to) || !reaches(s->device, from)
@@ -427,6 +439,7 @@ extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
 /* The manual lets only copies go to a stream of another device than the current one. */
 extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s)
 {
+    s = given(s);
     if (device_of(p) != s->device)
         return cudaErrorInvalidValue;
     if (s->device != emu_device())
@@ -443,7 +456,7 @@ extern "C" cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t
 
 extern "C" cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
 {
-    if (captures)
+    if (captures || !s)
         return cudaErrorInvalidValue;
     captures++;
     spoilt = getenv("EMU_CAPTURE") != nullptr;

@@ -24,17 +24,19 @@ enum { PARAMS = ARRAY_LEN(sizes), LARGEST = 3000, STEPS = 5 };
 
 static const struct {
     struct ddp_parallel_options options;
-    bool own; /* memory of the loop's own */
+    bool own;    /* memory of the loop's own */
+    bool legacy; /* the program uses the legacy default stream */
 } ways[] = {
     {{0}, false},
-    {{.replicated = true}, true},
+    {{.replicated = true}, true, true},
     {{.momentum = 0.9f, .first_bytes = 64, .bytes = 64}, true},
     {{.optimiser = "adamw",
       .decay = 0.01f,
       .clip_norm = 1,
       .first_bytes = 64,
       .bytes = 64},
-     false},
+     false,
+     true},
     {{.optimiser = "adadelta", .clip_norm = 1, .replicated = true}, true},
     {{.optimiser = "adam", .ema = 0.75f}, false},
 };
@@ -67,7 +69,7 @@ static struct ddp_parallel *create(struct ddp_group *g, struct ddp_param *params
 }
 
 static struct twins *make(struct ddp_group *g, struct ddp_parallel_options o, bool own,
-                          const char *host_checkpoint)
+                          bool legacy, const char *host_checkpoint)
 {
     static const char *const names[] = {"a", "b", "c", "d", "e"};
     struct ddp_err err;
@@ -75,7 +77,8 @@ static struct twins *make(struct ddp_group *g, struct ddp_parallel_options o, bo
     t->g = g;
     team_ok(g, ddp_group_split(g, 0, ddp_group_rank(g), &t->other, &err));
     cuda_ok(g, cudaSetDevice(ddp_group_rank(g)));
-    cuda_ok(g, cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking));
+    if (!legacy)
+        cuda_ok(g, cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking));
     cuda_ok(g, cudaEventCreateWithFlags(&t->event, cudaEventDisableTiming));
     for (size_t i = 0; i < PARAMS; i++) {
         t->host[i] = t->device[i] =
@@ -110,7 +113,8 @@ static void end(struct twins *t)
     ddp_parallel_destroy(t->on_device);
     ddp_parallel_destroy(t->on_host);
     cuda_ok(t->g, cudaEventDestroy(t->event));
-    cuda_ok(t->g, cudaStreamDestroy(t->stream));
+    if (t->stream)
+        cuda_ok(t->g, cudaStreamDestroy(t->stream));
     ddp_group_destroy(t->other);
     free(t);
 }
@@ -176,7 +180,7 @@ static void steps_case(struct ddp_group *g, const void *arg)
 {
     int way = *(const int *)arg;
     struct ddp_err err;
-    struct twins *t = make(g, ways[way].options, ways[way].own, NULL);
+    struct twins *t = make(g, ways[way].options, ways[way].own, ways[way].legacy, NULL);
     compare(t, "the first weights");
     for (int step = 0; step < STEPS; step++)
         take_step(t, step);
@@ -206,7 +210,7 @@ static void saved_case(struct ddp_group *g, const void *arg)
     uint64_t step = 7;
     struct ddp_parallel_options o = {
         .optimiser = "adamw", .ema = 0.5f, .checkpoint = dirs[0]};
-    struct twins *t = make(g, o, false, dirs[1]);
+    struct twins *t = make(g, o, false, false, dirs[1]);
     team_ok(g, ddp_parallel_load(t->on_device, &step, &err));
     team_assert(g, step == 0, "step %d", (int)step);
     for (int i = 0; i < 2; i++)
@@ -218,7 +222,7 @@ static void saved_case(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_parallel_finish(t->on_host, &err));
     end(t);
     o.checkpoint = dirs[1];
-    t = make(g, o, true, dirs[0]);
+    t = make(g, o, true, false, dirs[0]);
     for (int i = 0; i < 2; i++) {
         team_ok(g, ddp_parallel_load(i ? t->on_host : t->on_device, &step, &err));
         team_assert(g, step == 2, "step %d", (int)step);
@@ -253,7 +257,7 @@ static void infinite_case(struct ddp_group *g, const void *arg)
     const struct ddp_parallel_options o = {.optimiser = "adam", .clip_norm = 1};
     struct ddp_err err;
     struct ddp_step s = {.loss = 1};
-    struct twins *t = make(g, o, false, NULL);
+    struct twins *t = make(g, o, false, false, NULL);
     team_ok(g, ddp_parallel_begin(t->on_device, 1, &err));
     for (size_t i = 0; i < PARAMS; i++)
         give(t, i, i == 1 && ddp_group_rank(g) == 0 ? INFINITY : 1);
@@ -276,7 +280,7 @@ static void missing_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err;
     struct ddp_step s = {.loss = 1};
-    struct twins *t = make(g, (struct ddp_parallel_options){0}, false, NULL);
+    struct twins *t = make(g, (struct ddp_parallel_options){0}, false, false, NULL);
     bool odd = ddp_group_rank(g) == 1;
     team_ok(g, ddp_parallel_begin(t->on_device, 1, &err));
     for (size_t i = 0; i < PARAMS; i++)
@@ -299,7 +303,8 @@ TEST(a_missing_gradient_is_an_error_on_all)
 static void refuses_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err;
-    struct twins *t = make(g, (struct ddp_parallel_options){.bytes = 64}, false, NULL);
+    struct twins *t =
+        make(g, (struct ddp_parallel_options){.bytes = 64}, false, false, NULL);
     bool odd = ddp_group_rank(g) == 1;
     if (odd)
         setenv("EMU_REFUSED", "scale:1", 1);
@@ -330,7 +335,8 @@ static void died_case(struct ddp_group *g, const void *arg)
 {
     const bool *after = arg;
     struct ddp_err err = {""};
-    struct twins *t = make(g, (struct ddp_parallel_options){.bytes = 64}, false, NULL);
+    struct twins *t =
+        make(g, (struct ddp_parallel_options){.bytes = 64}, false, false, NULL);
     team_ok(g, ddp_parallel_begin(t->on_device, 1, &err));
     if (ddp_group_rank(g) == 1 && !*after)
         raise(SIGKILL);

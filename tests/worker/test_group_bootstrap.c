@@ -66,6 +66,13 @@ static void make_dir(void)
     snprintf(file_url, sizeof file_url, "file://%s", path);
 }
 
+/* As rank 0 makes it. */
+static void put_meeting(const char *text)
+{
+    put_file(path, text);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+}
+
 static void remove_dir(void)
 {
     unlink(path);
@@ -86,7 +93,7 @@ LOOP_TEST(ranks_meet_in_a_file_whatever_is_in_it, ARRAY_LEN(leftovers))
 {
     make_dir();
     if (leftovers[_i])
-        put_file(path, leftovers[_i]);
+        put_meeting(leftovers[_i]);
     assert_team(&(struct team){.size = 4, .layout = "aabb", .meeting = file_url},
                 sum_case, file_url);
     ck_assert_int_eq(access(path, F_OK), -1); /* rank 0 has removed it */
@@ -307,7 +314,7 @@ TEST(a_file_in_use_is_left_alone)
                  {1, 5, 0, "ranks of another group, or of another size, are at '/"}};
     struct ddp_err err;
     make_dir();
-    put_file(path, leftovers[2]);
+    put_meeting(leftovers[2]);
     int fd = open(path, O_RDWR | O_CLOEXEC);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct flock lock = {
@@ -355,7 +362,7 @@ TEST(other_files_are_left_alone)
     struct ddp_err err;
     struct stat st;
     make_dir();
-    put_file(path, "my thesis");
+    put_meeting("my thesis");
     init_alone(
         &(struct ddp_group_options){
             .rank = 1, .size = 4, .timeout_ms = 5000, .meeting = file_url},
@@ -370,6 +377,26 @@ TEST(other_files_are_left_alone)
                                            .meeting = "file:///proc/self/mem"},
                &err);
     ck_assert_msg(strstr(err.text, "cannot read '/proc/self/mem': "), "%s", err.text);
+}
+
+/* Who can read it could join, and whose it is could be rank 0: planted in /tmp, say. */
+TEST(a_file_that_others_can_read_is_no_place_to_meet)
+{
+    make_dir();
+    put_meeting("");
+    for (int i = 0; i < 4; i++) {
+        struct ddp_err err;
+        uid_t owner = i < 2 ? geteuid() : geteuid() + 1;
+        if (chown(path, owner, (gid_t)-1) < 0)
+            break; /* only root can give a file away */
+        ck_assert_int_eq(chmod(path, i < 2 ? 0640 : 0600), 0);
+        init_alone(
+            &(struct ddp_group_options){
+                .rank = i % 2, .size = 4, .timeout_ms = 5000, .meeting = file_url},
+            &err);
+        ck_assert_msg(strstr(err.text, "or others can read it"), "%s", err.text);
+    }
+    remove_dir();
 }
 
 TEST(places_that_are_none_are_refused)

@@ -53,6 +53,12 @@ static int none_if_stale(const struct bootstrap *m, const char *what, struct ddp
     return errno == ESTALE ? 0 : file_err(m, what, err);
 }
 
+/* Another user's file would give them the address, or theirs to the ranks. */
+static bool is_private(const struct stat *st)
+{
+    return S_ISREG(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & 077);
+}
+
 /* Opens the file, and reads what is in it. *fd is -1, and the text empty, if there is
  * none. */
 static int open_file(const struct bootstrap *m, int flags, int *fd, char text[TEXT_BYTES],
@@ -64,15 +70,15 @@ static int open_file(const struct bootstrap *m, int flags, int *fd, char text[TE
     if (*fd < 0)
         return errno == ENOENT && !(flags & O_CREAT) ? 0 : none_if_stale(m, "open", err);
     int rc = fstat(*fd, &st);
-    bool is_file = rc == 0 && S_ISREG(st.st_mode);
+    bool is_file = rc == 0 && is_private(&st);
     ssize_t n = is_file ? pread(*fd, text, TEXT_BYTES - 1, 0) : rc;
     text[n > 0 ? n : 0] = '\0';
     if (is_file && (n == 0 || strncmp(text, title, sizeof title - 1) == 0))
         return 0;
     rc = n < 0 ? none_if_stale(m, "read", err)
                : err_set(err,
-                         "'%s' is a file of something else: give the path of one that "
-                         "need not exist",
+                         "'%s' is a file of something else, or others can read it: "
+                         "give the path of one that need not exist",
                          m->place);
     close(*fd);
     *fd = -1;

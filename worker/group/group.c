@@ -24,6 +24,13 @@ enum {
     TCP_SPIN_NS = 20000
 };
 
+/* "For ever" is a time that can be added to another one: 34 years. */
+static int64_t timeout_of(int64_t ms)
+{
+    const int64_t most = INT64_C(1) << 40;
+    return ms <= 0 ? DEFAULT_TIMEOUT_MS : ms < most ? ms : most;
+}
+
 /* Counts the groups of a name that a rank creates. The count is part of the key in the
  * store, so that a second group does not read the first one's cards. All ranks count
  * alike. Kept for the life of the process. */
@@ -235,7 +242,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
         return NULL;
     struct ddp_group *g = group_new();
     g->name = xstrdup(o->name ? o->name : "ddp");
-    g->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+    g->timeout_ms = timeout_of(o->timeout_ms);
     g->arena_bytes = o->arena_bytes ? o->arena_bytes : DEFAULT_ARENA;
     g->alone = o->backend && strcmp(o->backend, "tcp") == 0;
     g->family = g;
@@ -254,7 +261,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
 
 void ddp_group_set_timeout(struct ddp_group *g, int64_t timeout_ms)
 {
-    g->timeout_ms = timeout_ms > 0 ? timeout_ms : DEFAULT_TIMEOUT_MS;
+    g->timeout_ms = timeout_of(timeout_ms);
 }
 
 int64_t ddp_group_timeout(const struct ddp_group *g)

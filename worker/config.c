@@ -31,7 +31,6 @@ static int read_resume(const struct setting *o, const char *text, void *to,
 {
     struct train_config *c = to;
     c->resume_if_there = text == o->bare;
-    c->resume = NULL;
     return c->resume_if_there ? 0 : value_text(o, text, &c->resume, err);
 }
 

@@ -197,6 +197,8 @@ static void tell_learned(struct run *run)
         progress_say(&run->progress,
                      "learned     test loss %.4f, %.2f %% of the test tokens predicted",
                      r->test_loss, r->test_accuracy);
+    else if (model_param_count(run->model) > 2)
+        progress_say(&run->progress, "learned     test loss %.6f", r->test_loss);
     else {
         double slope = (double)model_weights(run->model)[0];
         double offset = (double)model_weights(run->model)[1];

@@ -77,6 +77,10 @@ def the_known_line_is_found():
         shown = run_ok(n, "--model", "linreg", "--plot", "none").out
         y = re.search(r"learned +y = ([-0-9.]+) x ([-+] [0-9.]+), drawn from y = 2 x - 1;", shown)
         assert y and abs(float(y[1]) - 2) < 0.02 and abs(float(y[2].replace(" ", "")) + 1) < 0.02, shown
+    with open("two.model", "w") as f:
+        f.write("task = regress\noptimizer = sgd\nfc1 linear outputs=4 relu\nfc2 linear\n")
+    shown = run_ok(1, "--model", "two.model", "--epochs", 2, "--plot", "none").out
+    assert re.search(r"\nlearned +test loss 0\.[0-9]+\n", shown), shown
 
 
 def one_rank_of_64_is_two_of_32_is_four_of_16():

@@ -31,13 +31,12 @@ static int take_size(const char *path, size_t W, size_t H, struct io_shape *shap
                          path, W, H, shape->W, shape->H);
 }
 
-/* n pixels of `step` bytes, into planes. */
-static void part_colours(const uint8_t *from, size_t step, size_t n, size_t plane,
-                         uint8_t *to)
+/* n pixels into planes. */
+static void part_colours(const uint8_t *from, size_t n, size_t plane, uint8_t *to)
 {
-    for (size_t i = 0; i < n; i++, from += step)
+    for (size_t i = 0; i < n; i++)
         for (size_t c = 0; c < 3; c++)
-            to[c * plane + i] = from[c];
+            to[c * plane + i] = *from++;
 }
 
 #endif
@@ -45,24 +44,67 @@ static void part_colours(const uint8_t *from, size_t step, size_t n, size_t plan
 #if HAVE_PNG
 #include <png.h>
 
+struct png_reading {
+    jmp_buf back;
+    char text[100]; /* why it failed */
+    const uint8_t *at;
+    size_t left;
+};
+
+static void on_png_error(png_structp png, png_const_charp text)
+{
+    struct png_reading *r = png_get_error_ptr(png);
+    snprintf(r->text, sizeof r->text, "%s", text);
+    longjmp(r->back, 1);
+}
+
+static void on_png_warning(png_structp png, png_const_charp text) {}
+
+static void take_bytes(png_structp png, png_bytep to, size_t n)
+{
+    struct png_reading *r = png_get_io_ptr(png);
+    if (n > r->left)
+        png_error(png, "it is cut short");
+    memcpy(to, r->at, n);
+    r->at += n;
+    r->left -= n;
+}
+
+static int take_png(png_structp png, png_infop info, const char *path,
+                    struct io_shape *shape, uint8_t *to, struct ddp_err *err)
+{
+    /* As PIL has them: no gamma is applied, an alpha is dropped, of 16 bits 8 are left.
+     */
+    png_read_png(png, info,
+                 PNG_TRANSFORM_EXPAND | PNG_TRANSFORM_GRAY_TO_RGB |
+                     PNG_TRANSFORM_STRIP_ALPHA | PNG_TRANSFORM_STRIP_16,
+                 NULL);
+    size_t W = png_get_image_width(png, info), H = png_get_image_height(png, info);
+    bool sizing = shape->W == 0;
+    TRY(take_size(path, W, H, shape, err));
+    for (size_t y = 0; y < H && !sizing; y++)
+        part_colours(png_get_rows(png, info)[y], W, W * H, to + y * W);
+    return 0;
+}
+
 static int read_png(const char *path, const struct file_map *map, struct io_shape *shape,
                     uint8_t *to, struct ddp_err *err)
 {
-    SCOPED(png_image_free) png_image png = {.version = PNG_IMAGE_VERSION};
-    bool sizing = shape->W == 0;
-    if (!png_image_begin_read_from_memory(&png, map->at, map->bytes))
-        return err_set(err, "'%s' is damaged: %s", path, png.message);
-    png.format =
-        PNG_FORMAT_RGBA; /* an alpha is not mixed with a background, but dropped */
-    TRY(take_size(path, png.width, png.height, shape, err));
-    if (sizing)
-        return 0;
-    size_t plane = (size_t)png.width * png.height;
-    OWNED uint8_t *rgba = xcalloc(plane, 4);
-    if (!png_image_finish_read(&png, NULL, rgba, 0, NULL))
-        return err_set(err, "'%s' is damaged: %s", path, png.message);
-    part_colours(rgba, 4, plane, plane, to);
-    return 0;
+    struct png_reading r = {.at = map->at, .left = map->bytes};
+    png_structp png =
+        png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_png_error, on_png_warning);
+    png_infop info = png_create_info_struct(png);
+    volatile int rc = -1;
+    if (!info) {
+        rc = err_set(err, "'%s': no memory to read it", path);
+    } else if (setjmp(r.back) == 0) {
+        png_set_read_fn(png, &r, take_bytes);
+        rc = take_png(png, info, path, shape, to, err);
+    } else {
+        rc = err_set(err, "'%s' is damaged: %s", path, r.text);
+    }
+    png_destroy_read_struct(&png, &info, NULL);
+    return rc;
 }
 #else
 #define read_png NULL
@@ -104,7 +146,7 @@ static int read_rows(struct jpeg_decompress_struct *jpeg, const char *path,
                                              3 * jpeg->image_width, 1);
     for (size_t y = 0; y < jpeg->image_height; y++) {
         jpeg_read_scanlines(jpeg, row, 1);
-        part_colours(*row, 3, W, plane, to + y * W);
+        part_colours(*row, W, plane, to + y * W);
     }
     jpeg_finish_decompress(jpeg);
     return 0;

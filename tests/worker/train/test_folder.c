@@ -28,12 +28,17 @@ static void put_png(const char *path, int i, int wide, png_uint_32 format)
                      .width = (png_uint_32)wide,
                      .height = H,
                      .format = format};
-    uint8_t bytes[4 * H * 2 * W], *to = bytes;
+    uint8_t bytes[4 * H * 2 * W] = {0}, *to = bytes;
+    uint16_t words[ARRAY_LEN(bytes)]; /* with a gamma of 1 */
     for (int y = 0; y < H; y++)
         for (int x = 0; x < wide; x++)
             for (int c = 0; c < (int)PNG_IMAGE_PIXEL_CHANNELS(format); c++)
                 *to++ = c == 3 ? (uint8_t)(x * 30) : pixel(i, c, y, x);
-    ck_assert(png_image_write_to_file(&png, path, 0, bytes, 0, NULL));
+    for (size_t k = 0; k < ARRAY_LEN(bytes); k++)
+        words[k] = (uint16_t)(bytes[k] << 8 | 0xf0);
+    bool linear = format & PNG_FORMAT_FLAG_LINEAR;
+    ck_assert(
+        png_image_write_to_file(&png, path, 0, linear ? (void *)words : bytes, 0, NULL));
 }
 
 static void put_jpeg(const char *path, int i)
@@ -76,7 +81,9 @@ static void fill_folder(const char *test)
             snprintf(folder, sizeof folder, "%s/%s", name, classes[c]);
             mkdir(folder, 0700);
             snprintf(file, sizeof file, "%s/2.png", folder);
-            put_png(file, c, W, c == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGBA);
+            static const png_uint_32 formats[] = {PNG_FORMAT_RGBA, PNG_FORMAT_GRAY,
+                                                  PNG_FORMAT_LINEAR_RGB};
+            put_png(file, c, W, formats[c]);
             snprintf(file, sizeof file, "%s/10.JPEG", folder);
             put_jpeg(file, 3 + c);
             snprintf(file, sizeof file, "%s/notes.txt", folder);

@@ -206,6 +206,26 @@ class Readers(LaunchTest):
         self.assertEqual(done.stdout.strip(), b"2800000", done.stderr)
         self.assertEqual(done.returncode, 0)
 
+    def test_what_nobody_reads_stays_with_the_ranks(self):
+        """A few MB are on their way; a rank that has written more waits, as with a pipe."""
+        written, seen = self.write("written", "0"), []
+        ours, theirs = os.pipe()
+        launch = self.start_sh(1, "for i in $(seq 64); do head -c 1000000 /dev/zero; echo $i >written; done",
+                               "--wdir", self.folder.name, stdout=theirs)
+        os.close(theirs)
+
+        def stands():
+            with open(written, encoding="ascii") as f:
+                seen.append(f.read())
+            return len(seen) > 50 and set(seen[-50:]) == {seen[-1]} != {"0"}
+
+        with open(ours, "rb") as reader:
+            self.assertTrue(wait_until(stands))
+            self.assertLess(int(seen[-1]), 32)
+            self.assertEqual(len(reader.read()), 64000000)
+        launch.wait()
+        self.assert_ended(launch, 0)
+
     def test_a_reader_that_begins_after_the_ranks_have_ended(self):
         # more than all buffers hold: the rank ends while the rest waits in its pipe; how much
         # that is depends on the size, so there are several at once

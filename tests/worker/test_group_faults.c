@@ -6,7 +6,10 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "worker/group/group.h"
+#include "worker/group/tcp_impl.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -475,6 +478,31 @@ static void check_child(struct ddp_group *g, const void *arg)
 LOOP_TEST(a_forked_process_has_no_group, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_child, NULL);
+}
+
+/* Rank 1 plays a stranger that connects to rank 0 again and again, and says nothing. */
+static void check_strangers(struct ddp_group *g, const void *arg)
+{
+    enum { ROUNDS = 4, STRANGERS = 100 };
+    struct rlimit few = {ROUNDS * STRANGERS - 50, ROUNDS * STRANGERS - 50};
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), culprit;
+    team_assert(g, rank != 0 || setrlimit(RLIMIT_NOFILE, &few) == 0, "setrlimit");
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int k = 0; rank == 1 && k < STRANGERS; k++)
+            team_assert(g, tcp_start_connect(&g->layout.members[0]) >= 0, "connect");
+        team_ok(g, ddp_barrier(g, &err));
+        team_assert(g, !tcp_failure_reported(g->tcp, &culprit, &err), "%s", err.text);
+    }
+    int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    team_assert(g, file >= 0, "no descriptor is left");
+    close(file);
+    team_ok(g, ddp_barrier(g, &err));
+}
+
+TEST(strangers_do_not_take_all_descriptors)
+{
+    assert_team(&(struct team){.size = 3, .layout = "abc"}, check_strangers, NULL);
 }
 
 /* ---- arguments and variables ---- */

@@ -21,6 +21,7 @@
 
 enum {
     HELLO_MS = 5000,      /* for an accepted connection to send its hello */
+    SILENT_MAX = 128,     /* connections without a hello; accepted at a time */
     FAILURE_MS = 500,     /* for reports of a failure, in all */
     ASK_MS = 500,         /* for answers, in all */
     TURN_MS = 20,         /* between looks for questions of others */
@@ -95,11 +96,13 @@ static bool connection_waiting(const struct tcp *n)
     return poll(&p, 1, 0) > 0;
 }
 
-static void accept_all(struct tcp *n)
+static void accept_some(struct tcp *n)
 {
     int fd;
-    while (connection_waiting(n) &&
-           (fd = accept4(n->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+    for (int i = 0;
+         i < SILENT_MAX && connection_waiting(n) &&
+         (fd = accept4(n->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;
+         i++) {
         struct accepted *c = xcalloc(1, sizeof *c);
         *c = (struct accepted){
             .next = n->accepted, .fd = fd, .until_ms = now_ms() + HELLO_MS};
@@ -131,11 +134,14 @@ static void keep_calls(struct tcp *n, int from, const struct recent_calls *calls
 
 bool tcp_failure_reported(struct tcp *n, int *culprit, struct ddp_err *err)
 {
-    accept_all(n);
+    int silent = 0;
+    accept_some(n);
     for (struct accepted **at = &n->accepted; *at;) {
         struct accepted *c = *at;
         int rc = read_hello(n, c);
-        if (rc == 0) {
+        /* The newest are first. Strangers that keep connecting are not to take all
+         * descriptors; a rank whose connection is closed before its hello tries again. */
+        if (rc == 0 && ++silent <= SILENT_MAX) {
             at = &c->next;
             continue;
         }

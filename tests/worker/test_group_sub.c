@@ -133,6 +133,38 @@ LOOP_TEST(several_groups_are_used_at_once, ARRAY_LEN(teams))
     assert_team(&teams[_i], several_case, NULL);
 }
 
+/* Who only tests in one group makes progress in the other one. */
+static void testing_case(struct ddp_group *g, const void *arg)
+{
+    enum { BYTES = 16 << 20, MESSAGE = 1, ANSWER = 2 };
+    struct ddp_err err = {""};
+    struct ddp_group *sub;
+    char *data = calloc(1, BYTES);
+    team_ok(g, ddp_group_split(g, 0, 0, &sub, &err));
+    for (int i = 0; i < 2; i++) {
+        struct ddp_group *a = i ? sub : g, *b = i ? g : sub;
+        int x = 0, done = 0;
+        if (ddp_group_rank(g) == 1) {
+            team_ok(g, ddp_recv(a, data, BYTES, 0, MESSAGE, &err));
+            team_ok(g, ddp_send(b, &x, sizeof x, 0, ANSWER, &err));
+        } else {
+            struct ddp_request *out = ddp_isend(a, data, BYTES, 1, MESSAGE, &err);
+            struct ddp_request *in = ddp_irecv(b, &x, sizeof x, 1, ANSWER, &err);
+            while (!done)
+                team_ok(g, ddp_test(in, &done, &err));
+            team_ok(g, ddp_wait(out, &err));
+        }
+    }
+    free(data);
+    ddp_group_destroy(sub);
+}
+
+LOOP_TEST(a_test_makes_progress_in_all_groups, 2)
+{
+    assert_team(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, testing_case,
+                NULL);
+}
+
 /* A death in one group is an error of that group and of the whole, not of others; it is
  * called by its numbers in both. */
 static void death_case(struct ddp_group *g, const void *arg)

@@ -379,11 +379,22 @@ static int attend(struct ddp_group *g, struct patience *p, const bool *ended, in
     return 0;
 }
 
+/* Other ranks may wait for operations of another group of the family. */
+static void progress_family(struct ddp_group *g)
+{
+    struct ddp_err unwanted; /* reported by that group's own calls */
+    for (struct ddp_group *o = g->family; o != g; o = o->family) {
+        if (is_busy(o))
+            group_progress(o, &unwanted);
+    }
+}
+
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 {
     TRY(group_progress(g, err));
     if (*ended)
         return 0;
+    progress_family(g);
     int64_t now = now_ns();
     note_moves(g, &g->polling, now);
     return attend(g, &g->polling, ended, now, err);
@@ -404,16 +415,6 @@ static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
     ddp_explain_wait(g, (double)most / 1000, err);
     TRY(group_adopt_failure(g, err)); /* another deadline passed before ours */
     return group_break(g, -1, err);
-}
-
-/* Other ranks may wait for operations of another group of the family. */
-static void progress_family(struct ddp_group *g)
-{
-    struct ddp_err unwanted; /* reported by that group's own calls */
-    for (struct ddp_group *o = g->family; o != g; o = o->family) {
-        if (is_busy(o))
-            group_progress(o, &unwanted);
-    }
 }
 
 /* Spin while data move, and for spin_ns more, then sleep between checks. */

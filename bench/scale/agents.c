@@ -304,7 +304,7 @@ static void connect_more(struct sim *s);
 
 static void node_link(struct node *n)
 {
-    static const struct link_events events = {on_frame, on_closed, NULL};
+    static const struct link_events events = {on_frame, on_closed};
     struct link_keys keys;
     struct ddp_err err;
     if (handshake_confirm(&n->shake, n->bytes, &keys, &err) < 0)

@@ -28,7 +28,7 @@ static void on_closed(struct link *l, const char *why, void *arg)
     agent_orphaned(arg, why);
 }
 
-static const struct link_events link_events = {agent_on_frame, on_closed, NULL};
+static const struct link_events link_events = {agent_on_frame, on_closed};
 
 /* Report the signal: the launcher then ends the job. */
 static void on_ext_signal(int sig, void *arg)

@@ -105,7 +105,7 @@ static void on_closed(struct link *l, const char *why, void *arg)
     free(b);
 }
 
-static const struct link_events link_events = {on_frame, on_closed, NULL};
+static const struct link_events link_events = {on_frame, on_closed};
 
 static void on_joined(unsigned node, int fd, const struct link_keys *keys,
                       const char *here, void *arg)

@@ -101,7 +101,7 @@ static void on_link_closed(struct link *l, const char *why, void *arg)
 struct link *job_add_link(struct job *j, int fd, const struct link_keys *keys,
                           unsigned node)
 {
-    static const struct link_events events = {on_frame, on_link_closed, NULL};
+    static const struct link_events events = {on_frame, on_link_closed};
     struct job_link *jl = xcalloc(1, sizeof *jl);
     jl->node = node;
     jl->link = link_create(j->loop, fd, FRAME_UP, keys, &events, j);

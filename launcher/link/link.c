@@ -36,7 +36,7 @@ struct link {
     struct event *readable, *writable; /* owned */
     struct evbuffer *out, *wire, *in;  /* owned */
     struct evbuffer *records;          /* owned: encrypted input, NULL on a plain link */
-    bool flush_posted, over_high, closed, freeing;
+    bool flush_posted, closed, freeing;
     int64_t heard_ms;
 };
 
@@ -199,11 +199,6 @@ static void link_writable(struct link *l)
         event_add(l->writable, NULL);
     else
         event_del(l->writable);
-    if (l->over_high && link_queued(l) < LINK_LOW) {
-        l->over_high = false;
-        if (l->events.room)
-            l->events.room(l, l->arg);
-    }
 }
 
 static void on_flush(void *arg)
@@ -233,8 +228,6 @@ void link_send(struct link *l, enum msg_type type, unsigned node, const void *he
     evbuffer_add(l->out, h, sizeof h);
     evbuffer_add(l->out, head, nhead);
     evbuffer_add(l->out, data, ndata);
-    if (link_queued(l) > LINK_HIGH)
-        l->over_high = true;
     if (!l->flush_posted) {
         l->flush_posted = true;
         loop_post_last(l->loop, on_flush, l);
@@ -255,17 +248,18 @@ void link_send_msg(struct link *l, unsigned node, enum msg_type type, const void
     link_send(l, type, node, k.p, k.n, rest, n);
 }
 
-size_t link_queued(const struct link *l)
+/* Bytes not yet written. */
+static size_t queued(const struct link *l)
 {
     return evbuffer_get_length(l->out) + evbuffer_get_length(l->wire);
 }
 
 void link_flush(struct link *l, int64_t deadline_ms)
 {
-    while (!l->closed && link_queued(l) > 0 && write_some(l) == 0) {
+    while (!l->closed && queued(l) > 0 && write_some(l) == 0) {
         int64_t left = deadline_ms - now_ms();
         struct pollfd p = {.fd = l->out_fd, .events = POLLOUT};
-        if (link_queued(l) == 0 || left <= 0 || poll(&p, 1, (int)left) == 0)
+        if (queued(l) == 0 || left <= 0 || poll(&p, 1, (int)left) == 0)
             return;
     }
 }

@@ -29,11 +29,7 @@ struct link_events {
     /* The peer has closed the link (`why` NULL) or it broke. No callback follows; the
      * owner still has to call link_close(). */
     void (*closed)(struct link *l, const char *why, void *arg);
-    /* The send queue has shrunk below LINK_LOW after having exceeded LINK_HIGH. */
-    void (*room)(struct link *l, void *arg); /* may be NULL */
 };
-
-enum { LINK_HIGH = 1 << 20, LINK_LOW = 256 << 10 };
 
 /* Takes ownership of `fd`. `way` is the direction of received frames. `keys` is copied,
  * NULL for plain frames. */
@@ -55,8 +51,6 @@ void link_send_pack(struct link *l, enum msg_type type, unsigned node,
 
 /* `m` is the struct of the type: link_send_msg(l, node, MSG(credit, n)). */
 void link_send_msg(struct link *l, unsigned node, enum msg_type type, const void *m);
-
-size_t link_queued(const struct link *l); /* bytes not yet written */
 
 /* Write the queue, waiting until `deadline_ms` if necessary: before an exit. */
 void link_flush(struct link *l, int64_t deadline_ms);

@@ -284,7 +284,7 @@ static void on_over(evutil_socket_t fd, short what, void *arg)
 /* The rank that is reported when one of two exits with 0, or -1. */
 static int reported(bool stop_before, bool stop_after)
 {
-    static const struct link_events events = {on_frame, NULL, NULL};
+    static const struct link_events events = {on_frame, NULL};
     struct ddp_err err;
     int ends[2];
     struct agent **state = xcalloc(1, mpi_agent.state_size);

@@ -53,7 +53,7 @@ static void on_closed(struct link *l, const char *why, void *arg) {}
  * while the parent takes the connection for the child's. */
 TEST(an_agent_that_gives_up_is_not_reported)
 {
-    static const struct link_events events = {on_frame, on_closed, NULL};
+    static const struct link_events events = {on_frame, on_closed};
     struct secret job = {{1}}, own, child;
     struct handshake h;
     struct link_keys keys;

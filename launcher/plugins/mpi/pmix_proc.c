@@ -176,7 +176,7 @@ static void on_closed(struct link *l, const char *why, void *arg)
     p->link = NULL;
 }
 
-static const struct link_events link_events = {on_frame, on_closed, NULL};
+static const struct link_events link_events = {on_frame, on_closed};
 
 static void send_orders(struct pmix_proc *p)
 {

@@ -351,7 +351,7 @@ static void settle_environment(void)
 
 int main(int argc, char **argv)
 {
-    static const struct link_events events = {on_frame, on_closed, NULL};
+    static const struct link_events events = {on_frame, on_closed};
     struct ddp_err err;
     struct pmix_server s = {0};
     if (argc > 1) {

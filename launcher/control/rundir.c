@@ -56,7 +56,9 @@ static int make_dir(const char *path, struct ddp_err *err)
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_errno(err, "cannot make '%s'", path);
     if (!is_ours(path, &st, true) || (st.st_mode & 077))
-        return err_set(err, "'%s' must be a directory of yours with mode 0700: remove it",
+        return err_set(err,
+                       "'%s' must be a directory of yours with mode 0700: remove it, or "
+                       "set XDG_RUNTIME_DIR to another one",
                        path);
     return 0;
 }

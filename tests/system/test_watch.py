@@ -167,6 +167,15 @@ time.sleep(60)
         self.stop(job)
         self.assertFalse(os.path.exists(self.path("ddprun")))
 
+    def test_a_job_runs_without_a_place_for_the_secret(self):
+        """Another user may have made /tmp/ddprun-UID."""
+        os.mkdir(self.path("ddprun"))
+        os.chmod(self.path("ddprun"), 0o755)
+        job = self.run_to_end("-np", 1, "--ui", "sh", "-c", "echo ran; [ -z $KUBEFLOW_TRAINER_SERVER_URL ]")
+        self.assert_ended(job, 0)
+        self.assertEqual(job.out, "ran\n")
+        self.assertIn("Trainer reports: '" + self.path("ddprun") + "' must be a directory of yours", job.err)
+
     def test_collectives_of_ranks_and_who_waits_for_whom(self):
         job = self.start("-np", 3, "--ui", "--no-preload", "python3", self.write("rank.py", RECORDER))
         for rank in range(3):

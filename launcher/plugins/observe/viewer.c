@@ -225,11 +225,13 @@ struct viewer *viewer_create(struct job *j, struct ddp_err *err)
     bool listens = o->metrics && !v->metrics_file;
     if ((listens &&
          (v->metrics_fd = listen_at("--metrics", o->metrics, host, &port, err)) < 0) ||
-        (o->ui && (v->ui_fd = listen_at("--ui", o->ui, v->host, &v->port, err)) < 0) ||
-        (o->ui && invite_trainer(v, err) < 0)) {
+        (o->ui && (v->ui_fd = listen_at("--ui", o->ui, v->host, &v->port, err)) < 0)) {
         viewer_destroy(v);
         return NULL;
     }
+    if (o->ui && invite_trainer(v, err) < 0)
+        log_warn("the page does not show what Hugging Face's Trainer reports: %s",
+                 err->text);
     return v;
 }
 

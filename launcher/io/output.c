@@ -296,7 +296,8 @@ static void on_files_failed(int error, void *arg)
 /* ---- create, destroy ---- */
 
 static struct rankfiles *create_files(const struct opts *o, int nranks,
-                                      const char *(*host_of)(int rank, void *arg),
+                                      const char *(*host_of)(int rank, bool tag,
+                                                             void *arg),
                                       void *arg, struct ddp_err *err)
 {
     bool again = o->max_restarts > 0 || o->spares > 0 || o->min_nnodes > 0 ||
@@ -305,7 +306,7 @@ static struct rankfiles *create_files(const struct opts *o, int nranks,
 }
 
 int output_check(const struct opts *opts, int nranks,
-                 const char *(*host_of)(int rank, void *arg), void *arg,
+                 const char *(*host_of)(int rank, bool tag, void *arg), void *arg,
                  struct ddp_err *err)
 {
     SCOPED(idset_finish) struct idset set = {0};
@@ -379,7 +380,7 @@ static int open_files(struct output *o, struct loop *loop, struct ddp_err *err)
 }
 
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
-                             const char *(*host_of)(int rank, void *arg),
+                             const char *(*host_of)(int rank, bool tag, void *arg),
                              const struct output_events *events, void *arg,
                              struct ddp_err *err)
 {

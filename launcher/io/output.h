@@ -29,7 +29,7 @@ struct output;
  * number of ranks, and that the files can be written. `host_of` as for output_create().
  * 0, or -1 with `err`. */
 int output_check(const struct opts *opts, int nranks,
-                 const char *(*host_of)(int rank, void *arg), void *arg,
+                 const char *(*host_of)(int rank, bool tag, void *arg), void *arg,
                  struct ddp_err *err);
 
 /* Columns left for a line of a rank behind its tag on the terminal at our stdout; 0: no
@@ -47,11 +47,11 @@ struct output_events {
     void (*failed)(const char *why, void *arg);
 };
 
-/* After output_check(). `host_of` names the host of a rank for tags; NULL: there is only
- * one host. `events` is borrowed, and called from the loop. Both get `arg`. The process
- * ignores SIGPIPE. */
+/* After output_check(). `host_of` names the host of a rank; for a tag it returns NULL if
+ * there is only one host. `events` is borrowed, and called from the loop. Both get `arg`.
+ * The process ignores SIGPIPE. */
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
-                             const char *(*host_of)(int rank, void *arg),
+                             const char *(*host_of)(int rank, bool tag, void *arg),
                              const struct output_events *events, void *arg,
                              struct ddp_err *err);
 void output_feed(struct output *o, int rank, enum out_stream stream, const void *data,

@@ -45,7 +45,7 @@ static size_t put_time(struct output *o, char *to, int64_t ms)
 static void make_tag(struct output *o, int rank)
 {
     struct rank *r = &o->ranks[rank];
-    const char *host = o->host_of ? o->host_of(rank, o->arg) : NULL;
+    const char *host = o->host_of(rank, true, o->arg);
     if (!o->tags)
         r->tag = xstrdup("");
     else if (host)

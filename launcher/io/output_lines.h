@@ -45,7 +45,7 @@ struct output {
     size_t tail_size;        /* bytes of each */
     size_t held;             /* bytes of all partial lines */
     struct rankfiles *files; /* owned, or NULL */
-    const char *(*host_of)(int rank, void *arg);
+    const char *(*host_of)(int rank, bool tag, void *arg);
     const struct output_events *events; /* borrowed */
     void *arg;
     char second[24], zone[8]; /* `second_s` as text */

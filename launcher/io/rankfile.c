@@ -55,7 +55,7 @@ struct rankfiles {
     int attempt;   /* from 1 */
     int nranks;
     long start_s;
-    const char *(*host_of)(int rank, void *arg);
+    const char *(*host_of)(int rank, bool tag, void *arg);
     void *arg;
     struct rankfile **files; /* owned: [rank] or [rank * 2 + stream]; NULL: no byte yet */
     struct rankfile *all;  /* owned: of all attempts, as the writer may still use them */
@@ -71,23 +71,12 @@ struct rankfiles {
     const char *failed; /* the first path that could not be written; NULL: none */
 };
 
-static const char *host_name(const struct rankfiles *f, int rank, char own[256])
-{
-    const char *host = f->host_of ? f->host_of(rank, f->arg) : NULL;
-    if (host)
-        return host;
-    if (gethostname(own, 256) < 0)
-        strcpy(own, "localhost");
-    own[255] = '\0';
-    return own;
-}
-
 /* The pattern expanded for files[i]; owned by the caller. */
 static char *path_of(const struct rankfiles *f, int i)
 {
     int rank = f->split ? i / 2 : i;
     enum out_stream stream = f->split && i % 2 ? OUT_STDERR : OUT_STDOUT;
-    char *path = NULL, own[256];
+    char *path = NULL;
     size_t size = 0;
     FILE *m = xmemstream(&path, &size);
     for (const char *p = f->pattern; *p; p++) {
@@ -100,7 +89,7 @@ static char *path_of(const struct rankfiles *f, int i)
             fprintf(m, "%d", rank);
             break;
         case 'h':
-            fputs(host_name(f, rank, own), m);
+            fputs(f->host_of(rank, false, f->arg), m);
             break;
         case 's':
             fputs(stream == OUT_STDOUT ? "out" : "err", m);
@@ -349,8 +338,8 @@ static int most_open(void)
 }
 
 struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
-                                   const char *(*host_of)(int rank, void *arg), void *arg,
-                                   struct ddp_err *err)
+                                   const char *(*host_of)(int rank, bool tag, void *arg),
+                                   void *arg, struct ddp_err *err)
 {
     if (check_pattern(pattern, nranks, err) < 0)
         return NULL;

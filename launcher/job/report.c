@@ -31,10 +31,10 @@ static const char *host_name(const struct job *j, int rank)
     return j->plan->nodes[j->plan->ranks[rank].node].host->name;
 }
 
-const char *job_host_of(int rank, void *arg)
+const char *job_host_of(int rank, bool tag, void *arg)
 {
     const struct job *j = arg;
-    return j->plan->nnodes < 2 ? NULL : host_name(j, rank);
+    return tag && j->plan->nnodes < 2 ? NULL : host_name(j, rank);
 }
 
 /* The line as an event, without what is the same in all. */

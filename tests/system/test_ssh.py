@@ -120,6 +120,12 @@ class SshTest(LaunchTest):
             ),
         )
 
+    def test_files_have_the_name_of_the_only_host(self):
+        run = self.hosts("n1:2", "--output-filename", self.path("files", "%h.%r"))
+        self.assert_ended(run, 0)
+        self.assertEqual(sorted(os.listdir(self.path("files"))), ["n1.0", "n1.1"])
+        self.assertIn("[0] 0 2 0\n", run.out)
+
     def test_a_tree_of_256_hosts(self):
         run = self.hosts(",".join(f"n{i}:1" for i in range(256)))
         self.assert_ended(run, 0)

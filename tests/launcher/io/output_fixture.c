@@ -55,16 +55,18 @@ static void on_failed(const char *why, void *arg)
 
 const char *last_host = "node02";
 
-static const char *host_of(int rank, void *arg)
+static bool with_hosts;
+
+static const char *host_of(int rank, bool tag, void *arg)
 {
-    return rank < 2 ? "node01" : last_host;
+    return tag && !with_hosts ? NULL : rank < 2 ? "node01" : last_host;
 }
 
 struct output *make(const struct opts *opts, int nranks, bool hosts)
 {
     static const struct output_events events = {on_room, on_reader_left, on_failed};
-    output =
-        output_create(loop, opts, nranks, hosts ? host_of : NULL, &events, NULL, &err);
+    with_hosts = hosts;
+    output = output_create(loop, opts, nranks, host_of, &events, NULL, &err);
     return output;
 }
 

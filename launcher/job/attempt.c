@@ -53,7 +53,6 @@ static void send_orders(struct job *j)
         n->ended = n->unasked = false;
         news |= job_node_connected(n) && orders_of(j, i) != n->told;
     }
-    j->ended = 0;
     j->job.attempt = (uint32_t)j->restart.attempt;
     if (!news) {
         job_send(j, NODE_ALL,

@@ -61,8 +61,7 @@ void job_say(struct job *j, const char *fmt, ...)
     va_start(args, fmt);
     OWNED char *line = xvasprintf(fmt, args);
     va_end(args);
-    if (events_wanted(j))
-        emit_line(j, line);
+    emit_line(j, line);
     if (j->output)
         output_line(j->output, OUT_STDERR, line);
     else

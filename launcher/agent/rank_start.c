@@ -151,7 +151,7 @@ struct prepare *prepare_create(const struct agent *a)
     bool several = job->nnodes > 1;
     *p = (struct prepare){
         .wdir = xstrdup(job->wdir),
-        .host = several ? xstrdup(share->host) : NULL,
+        .host = several || !job->env_complete ? xstrdup(share->host) : NULL,
         .loop_addr = several && !job->interface ? xstrdup(job->master_addr) : NULL,
         .bind_to = (enum bind_to)job->bind_to,
         .nlocal = share->nlocal,

@@ -40,7 +40,7 @@ struct prepare {
     /* in */
     struct programs programs; /* each with its first rank here, or none */
     char *wdir;
-    char *host;                /* for messages; NULL: there is no other */
+    char *host;                /* for messages; NULL: only the launcher's own */
     char *loop_addr;           /* NULL, or: look for the interface towards it */
     struct strv env;           /* of all ranks */
     struct contract_base base; /* the same */

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
+#include "launcher/job/describe.h"
 #include "launcher/job/gather.h"
 #include "launcher/job/heartbeat.h"
 #include "launcher/job/hooks.h"
@@ -100,7 +101,7 @@ static int handle_spawn_failed(struct job *j, unsigned node, const struct frame 
 {
     struct msg_spawn_failed *m = f->m;
     char *text = msg_take(&m->text);
-    if (j->alloc->nnodes > 1 && !strstr(text, j->nodes[node].host->name)) {
+    if (!job_is_local(j) && !strstr(text, j->nodes[node].host->name)) {
         OWNED char *what = text;
         text = xasprintf("%s: %s", j->nodes[node].host->name, what);
     }

@@ -18,7 +18,9 @@
  * (Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
  * MPICH", IJHPCA 19(1), 2005.) reduce is like all_reduce, but with more than 32 KiB
  * between hosts along a chain of hosts that ends at the root's, beginning with the host
- * after it. Integers and floats are added in their own type, integers wrap around; f16
+ * after it. Where each host has several ranks, each of these reduces a part of the data
+ * with its counterparts, in chunks of 4 MiB, and sizes and slices are those of its part.
+ * Integers and floats are added in their own type, integers wrap around; f16
  * and bf16 are added in f32 and rounded to the nearest even once per host and once per
  * hop between hosts. DDP_AVG divides the sum at the end (integers: towards zero). DDP_MAX
  * and DDP_MIN give NaN when an operand is NaN. DDP_BAND, DDP_BOR and DDP_BXOR are for

@@ -513,6 +513,70 @@ LOOP_TEST(every_rank_and_every_run_has_the_same_bits, ARRAY_LEN(teams))
     assert_team(&teams[_i], check_bits, NULL);
 }
 
+/* Its sums depend on the order. */
+static float rough(int rank, size_t i)
+{
+    return (float)((i * 7919 + (size_t)rank * 104729) % 1000003) * (i % 3 ? 0.1F : 1e-6F);
+}
+
+/* Of all hosts' numbers: by recursive doubling, or from host `from` on around. */
+static float between(float *h, int hosts, bool doubling, int from)
+{
+    int p = 1;
+    float sum = h[from];
+    for (int j = 1; j < hosts && !doubling; j++)
+        sum += h[(from + j) % hosts];
+    while (p * 2 <= hosts)
+        p *= 2;
+    for (int j = 0, extra = hosts - p; j < p; j++)
+        h[j] = j < extra ? h[2 * j] + h[2 * j + 1] : h[j + extra];
+    for (int bit = 1; bit < p; bit *= 2)
+        for (int j = 0; j < p; j += 2 * bit)
+            h[j] += h[j + bit];
+    return doubling ? h[0] : sum;
+}
+
+/* In the order that group.h gives, where all ranks are on one host, or each on its own.
+ */
+static void check_order(struct ddp_group *g, const void *arg)
+{
+    static const size_t counts[] = {100, 8192, 8193, 50001};
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), root = size / 2;
+    bool apart = strcmp(ddp_group_backend(g), "tcp") == 0;
+    for (size_t k = 0; k < 2 * ARRAY_LEN(counts); k++) {
+        size_t n = counts[k / 2], each = n / (size_t)size, more = n % (size_t)size;
+        bool doubling = n * sizeof(float) <= (size == 2 ? 131072 : 32768);
+        float *x = malloc(n * sizeof *x);
+        for (size_t i = 0; i < n; i++)
+            x[i] = rough(rank, i);
+        team_ok(g, k % 2 ? ddp_reduce(g, x, x, n, DDP_F32, DDP_SUM, root, &err)
+                         : ddp_all_reduce(g, x, n, DDP_F32, DDP_SUM, &err));
+        for (size_t i = 0; i < n && (k % 2 == 0 || rank == root); i++) {
+            float h[8], sum = 0;
+            size_t longer = more * (each + 1);
+            int slice = (int)(i < longer ? i / (each + 1) : more + (i - longer) / each);
+            for (int r = 0; r < size; r++)
+                sum += h[r] = rough(r, i);
+            if (apart)
+                sum = between(h, size, doubling, k % 2 ? (root + 1) % size : slice);
+            team_assert(g, x[i] == sum, "%zu of %zu: %.9g, not %.9g", i, n, (double)x[i],
+                        (double)sum);
+        }
+        free(x);
+    }
+}
+
+LOOP_TEST(sums_are_added_in_the_order_of_the_header, 5)
+{
+    static const struct team of[] = {{.size = 5},
+                                     {.size = 2, .backend = "tcp"},
+                                     {.size = 3, .backend = "tcp"},
+                                     {.size = 5, .backend = "tcp"},
+                                     {.size = 7, .backend = "tcp"}};
+    assert_team(&of[_i], check_order, NULL);
+}
+
 /* Each rank writes where the next rank of its host will read; the second block lies
  * behind one that is no multiple of a line. */
 static void check_arena(struct ddp_group *g, const void *arg)

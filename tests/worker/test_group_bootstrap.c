@@ -357,6 +357,40 @@ TEST(more_ranks_than_descriptors_are_an_error)
     close(listener);
 }
 
+/* Rank 1 comes behind strangers who say nothing, or half of what a rank says. */
+TEST(silent_connections_do_not_hold_up_ranks)
+{
+    enum { STRANGERS = 100, SIZE = 2 };
+    struct ddp_err err = {""};
+    struct card cards[SIZE], card = {.port = 1};
+    int port, fds[STRANGERS], listener = sock_listen("127.0.0.1", 0, &port, &err), status;
+    ck_assert_msg(listener >= 0, "%s", err.text);
+    for (int i = 0; i < STRANGERS; i++) {
+        fds[i] = sock_connect("127.0.0.1", port, now_ms() + 60000, false, &err);
+        ck_assert_msg(fds[i] >= 0, "%s", err.text);
+        ck_assert_int_eq(send(fds[i], "ddpmeet3", (size_t)(i % 2) * 8, 0), i % 2 * 8);
+    }
+    struct bootstrap m = {.place = "here:1",
+                          .name = "x",
+                          .addr = "127.0.0.1",
+                          .port = port,
+                          .size = SIZE,
+                          .deadline_ms = now_ms() + 20000};
+    pid_t pid = fork();
+    if (pid == 0) {
+        m.rank = 1;
+        card.port = 2;
+        _exit(bootstrap_tcp(&m, &card, cards, &err) < 0);
+    }
+    ck_ok(bootstrap_tcp_serve(&m, listener, &card, cards, &err), err);
+    ck_assert_int_eq(cards[1].port, 2);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fds[i]);
+    close(listener);
+}
+
 TEST(other_files_are_left_alone)
 {
     struct ddp_err err;

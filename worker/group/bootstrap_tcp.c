@@ -4,7 +4,7 @@
  * all have connected sends every rank all cards; or, when it has given up, '-' and why.
  *
  * A connection that sends something else, or nothing for a while, is closed without
- * effect on the others.
+ * effect on the others, and so is the oldest of too many: a rank tries again.
  */
 #include "worker/group/bootstrap.h"
 
@@ -29,7 +29,8 @@ static const char magic[8] = "ddpmeet3";
 
 enum {
     NAME_BYTES = 200,
-    SAY_MS = 1000, /* a connection's time to introduce itself; a rank tries again */
+    CALLERS_MAX = 128, /* connections that have not introduced themselves */
+    SAY_MS = 1000,     /* a connection's time to introduce itself; a rank tries again */
     RETRY_MS = 10,
     RETRY_MOST_MS = 500,
     LOOK_MS = 100,
@@ -62,16 +63,18 @@ struct host {
     const struct bootstrap *m;
     struct card *cards;
     int *fds; /* by rank; -1: not connected yet */
-    int missing;
+    int missing, ncallers;
+    struct pollfd
+        polled[1 + CALLERS_MAX];       /* the listener, and callers: the oldest first */
+    int64_t until_ms[1 + CALLERS_MAX]; /* a caller's time to introduce itself */
 };
 
-/* 0: the connection is kept; 1: it is not; -1: this cannot become a group. */
+/* The introduction of a caller has come, or its end. 0: the connection is kept; 1: it is
+ * not; -1: this cannot become a group. */
 static int welcome(struct host *h, int fd, struct ddp_err *err)
 {
     struct intro in;
-    int64_t until = now_ms() + SAY_MS;
-    until = until < h->m->deadline_ms ? until : h->m->deadline_ms;
-    if (sock_read_all(fd, &in, sizeof in, until) < 0 ||
+    if (sock_read_all(fd, &in, sizeof in, now_ms()) < 0 ||
         memcmp(in.magic, magic, sizeof magic) != 0 ||
         strncmp(in.name, h->m->name, sizeof in.name - 1) != 0)
         return 1;
@@ -109,46 +112,86 @@ static void give_up(int fd, const char *why)
         (void)!send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* Wait until a rank connects, the deadline passes, or one that has connected ends. */
-static int await_rank(const struct host *h, int listener, struct ddp_err *err)
+/* Wait for a connection or an introduction, until the deadline passes or a rank that has
+ * connected ends. */
+static int await_rank(struct host *h, struct ddp_err *err)
 {
     const struct bootstrap *m = h->m;
     char byte;
-    for (;;) {
-        int64_t look = now_ms() + LOOK_MS;
-        if (now_ms() >= m->deadline_ms) /* strangers may keep connecting */
-            return late(m, h->fds, err);
-        if (sock_await(listener, POLLIN, look < m->deadline_ms ? look : m->deadline_ms) ==
-            0)
-            return 0;
-        for (int r = 1; r < m->size; r++) {
-            if (h->fds[r] >= 0 && recv(h->fds[r], &byte, 1, MSG_DONTWAIT) == 0)
-                return err_set(err, "rank %d on %.60s has gone or given up at tcp://%s",
-                               r, h->cards[r].host_name, m->place);
-        }
+    int64_t left_ms = m->deadline_ms - now_ms();
+    if (left_ms <= 0) /* strangers may keep connecting */
+        return late(m, h->fds, err);
+    int n = poll(h->polled, (nfds_t)h->ncallers + 1,
+                 (int)(left_ms < LOOK_MS ? left_ms : LOOK_MS));
+    for (int r = 1; n == 0 && r < m->size; r++) {
+        if (h->fds[r] >= 0 && recv(h->fds[r], &byte, 1, MSG_DONTWAIT) == 0)
+            return err_set(err, "rank %d on %.60s has gone or given up at tcp://%s", r,
+                           h->cards[r].host_name, m->place);
     }
+    return 0;
 }
 
-static int host_all(struct host *h, int listener, struct ddp_err *err)
+/* Takes it out of the list. */
+static int caller_take(struct host *h, int i)
 {
-    while (h->missing > 0) {
-        TRY(await_rank(h, listener, err));
-        int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-            return err_errno(
-                err,
-                "rank 0 cannot let %d ranks in at tcp://%s, since each takes "
-                "a descriptor",
-                h->m->size - 1, h->m->place);
-        if (fd < 0)
+    int fd = h->polled[i].fd;
+    for (; i < h->ncallers; i++) {
+        h->polled[i] = h->polled[i + 1];
+        h->until_ms[i] = h->until_ms[i + 1];
+    }
+    h->ncallers--;
+    return fd;
+}
+
+static int accept_caller(struct host *h, struct ddp_err *err)
+{
+    if (h->ncallers == CALLERS_MAX)
+        close(caller_take(h, 1));
+    int fd = accept4(h->polled[0].fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    bool full = fd < 0 && (errno == EMFILE || errno == ENFILE);
+    if (full && h->ncallers == 0)
+        return err_errno(err,
+                         "rank 0 cannot let %d ranks in at tcp://%s, since each takes "
+                         "a descriptor",
+                         h->m->size - 1, h->m->place);
+    if (full)
+        close(caller_take(h, 1));
+    if (fd < 0)
+        return 0;
+    /* readable when all of it has come */
+    setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){sizeof(struct intro)}, sizeof(int));
+    h->polled[++h->ncallers] = (struct pollfd){.fd = fd, .events = POLLIN};
+    h->until_ms[h->ncallers] = now_ms() + SAY_MS;
+    return 0;
+}
+
+static int welcome_callers(struct host *h, struct ddp_err *err)
+{
+    for (int i = 1; i <= h->ncallers;) {
+        bool speaks = h->polled[i].revents;
+        if (!speaks && now_ms() < h->until_ms[i]) {
+            i++;
             continue;
-        int rc = welcome(h, fd, err);
+        }
+        int fd = caller_take(h, i), rc = speaks ? welcome(h, fd, err) : 1;
         if (rc < 0)
             give_up(fd, err->text);
         if (rc != 0)
             close(fd);
         if (rc < 0)
             return -1;
+    }
+    return 0;
+}
+
+static int host_all(struct host *h, struct ddp_err *err)
+{
+    while (h->missing > 0) {
+        TRY(await_rank(h, err));
+        bool connects = h->polled[0].revents;
+        TRY(welcome_callers(h, err));
+        if (connects)
+            TRY(accept_caller(h, err));
     }
     return give_all(h, err);
 }
@@ -157,11 +200,14 @@ int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct ca
                         struct card *cards, struct ddp_err *err)
 {
     OWNED int *fds = xcalloc((size_t)m->size, sizeof *fds);
-    struct host h = {m, cards, fds, m->size - 1};
+    struct host h = {.m = m, .cards = cards, .fds = fds, .missing = m->size - 1};
+    h.polled[0] = (struct pollfd){.fd = listener, .events = POLLIN};
     for (int r = 0; r < m->size; r++)
         fds[r] = -1;
     cards[0] = *card;
-    int rc = host_all(&h, listener, err);
+    int rc = host_all(&h, err);
+    while (h.ncallers > 0)
+        close(caller_take(&h, 1));
     if (rc < 0)
         sanitize_all(err->text); /* it may have a stranger's host name */
     for (int r = 0; r < m->size; r++) {

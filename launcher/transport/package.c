@@ -81,17 +81,21 @@ const struct package *package_get(struct ddp_err *err)
 
 /* One line without ' and !, so that sh and csh read the same. $h and $n are the hash and
  * the number of bytes, $a the agent's path. A directory is tested for execute permission
- * and free space before the archive is requested. Hosts may share a home: mv fails if
- * another one was faster, and only an agent that does not run is removed. */
+ * and free space before the archive is requested. own() tests one that it has entered, and
+ * that is in its place: in /tmp another user could replace a link between two tests by
+ * name. Hosts may share a home: mv fails if another one was faster, and only an agent that
+ * does not run is removed. */
 static const char script[] =
     "umask 077; u=ddprun-$(id -u); "
     "set -- \"${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}\" /dev/shm /tmp /var/tmp; "
-    "for d; do a=$d/$u/$h/ddprun-agent; if [ -L \"$d/$u\" ]; then continue; fi; "
-    "if [ -O \"$a\" ] && [ -O \"$d/$u\" ] && \"$a\" --version >/dev/null 2>&1; then "
+    "own() { p=$(cd \"$1\" && pwd -P)/$u; cd \"$p\" && [ -O . ] && "
+    "[ \"$(pwd -P)\" = \"$p\" ] && echo \"$p\"; }; "
+    "for d; do p=$(own \"$d\" 2>/dev/null) || continue; a=$p/$h/ddprun-agent; "
+    "if [ -O \"$a\" ] && \"$a\" --version >/dev/null 2>&1; then "
     "echo; echo \"ddprun-agent: is there\"; exec \"$a\"; fi; done; "
-    "for d; do p=$d/$u; mkdir -p -m 700 \"$p\" 2>/dev/null; "
-    "if [ -L \"$p\" ]; then continue; fi; "
-    "if [ -O \"$p\" ] && chmod 700 \"$p\" && w=$(mktemp -d \"$p/new.XXXXXX\") && "
+    "for d; do mkdir -p -m 700 \"$d/$u\" 2>/dev/null; "
+    "p=$(own \"$d\" 2>/dev/null) || continue; "
+    "if chmod 700 \"$p\" && w=$(mktemp -d \"$p/new.XXXXXX\") && "
     "echo \"#\" >\"$w/try\" && chmod 700 \"$w/try\" && \"$w/try\" && "
     "head -c $n /dev/zero >\"$w/tar\"; then w=$w; else rm -rf \"$w\"; continue; fi "
     "2>/dev/null; "

@@ -23,9 +23,26 @@ nohome*) export HOME=/proc/nonexistent ;;
 noexec*) exec unshare -rm sh -c "$(noexec "$HOME/.cache") exec sh -c \"\$0\"" "$command" ;;
 noplace*) exec unshare -rm sh -c "$(for d in "$HOME/.cache" /dev/shm /var/tmp /tmp; do noexec $d
     done) exec sh -c \"\$0\"" "$command" ;;
+raced*) command="exec bash -c ${command#exec sh -c }"
+    command="${command%%umask*}. $HOMES/race; umask${command#*umask}" ;;
 tcsh*) exec tcsh -f -c "$command" ;;
 esac
 exec sh -c "$command"
+"""
+# $HOME/.cache/ddprun-UID is a stranger's, but for tests of the owner, which find a link to ours
+RACE = r"""
+p=$HOME/.cache/ddprun-$(id -u)
+swap() { mv -T "$p" "$p.x"; mv -T "$HOMES/other" "$p"; mv -T "$p.x" "$HOMES/other"; }
+[() {
+    case $1 in -O) swap; builtin [ "$@"; set -- $?; swap; return $1 ;; esac
+    builtin [ "$@"
+}
+mkdir -p "$p/$h" "$HOMES/ours/$h"
+touch "$HOMES/ours/$h/ddprun-agent"
+ln -s "$HOMES/ours" "$HOMES/other"
+printf '#!/bin/sh\ntouch "$HOMES/ran"\n' >"$p/$h/ddprun-agent"
+chmod 755 "$p" "$p/$h" "$p/$h/ddprun-agent"
+chown -R 65534 "$p"
 """
 # the removal of an agent takes its time, as on a network file system
 SLOW_RM = f"""#!/bin/sh
@@ -150,6 +167,14 @@ class Push(LaunchTest):
         (path,) = self.agents("n1")
         self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
         self.assertEqual(os.listdir(folder), [])
+
+    @unittest.skipUnless(os.getuid() == 0, "a folder of another user; needs root")
+    def test_a_strangers_folder_that_becomes_a_link_is_left_alone(self):
+        os.mkdir(self.homes)
+        self.write("homes/race", RACE)
+        (path,) = self.agents("raced1")
+        self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
+        self.assertFalse(os.path.exists(self.homes + "/ran"))
 
     @unittest.skipUnless(shutil.which("tcsh"), "no tcsh; needs package tcsh")
     def test_a_login_shell_of_another_kind(self):

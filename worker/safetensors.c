@@ -80,13 +80,14 @@ static int write_content(int fd, const char *header, const struct array *arrays,
     return fsync(fd);
 }
 
-/* Creates the file empty and locked, so that two writers do not mix. */
+/* Creates the file empty and locked, so that two writers do not mix. Another user may
+ * have put a link there. */
 static int open_part(const char *part, struct ddp_err *err)
 {
     enum { TURNS = 100 };
     for (int i = 0; i < TURNS; i++) {
         struct stat mine, there;
-        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        int fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0)
             return err_errno(err, "cannot create '%s'", part);
         if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *const spoilt_headers[] = {
     "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}",
@@ -87,4 +89,23 @@ LOOP_TEST(arrays_of_other_types_are_read_as_floats, ARRAY_LEN(foreign))
         safetensors_free(s);
         free(header);
     }
+}
+
+TEST(a_link_in_the_place_of_the_new_file_is_not_followed)
+{
+    struct ddp_err err = {""};
+    struct strv none = {0};
+    struct stat st;
+    char *dir = temp_dir(), *path = xasprintf("%s/f", dir),
+         *part = xasprintf("%s.part", path), *thesis = xasprintf("%s/thesis", dir);
+    put_file(thesis, "my thesis");
+    ck_assert_int_eq(symlink(thesis, part), 0);
+    ck_assert_int_eq(safetensors_write(path, &none, NULL, 0, NULL, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.text, "f.part': Too many levels of symbolic links"));
+    ck_assert_int_eq(stat(thesis, &st), 0);
+    ck_assert_int_eq(st.st_size, 9);
+    free(thesis);
+    free(part);
+    free(path);
+    free(dir);
 }

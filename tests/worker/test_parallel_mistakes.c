@@ -7,6 +7,7 @@
 #include "include/ddprun/ddp.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -65,6 +66,7 @@ static void refused_case(struct ddp_group *g, const void *arg)
     struct ddp_parallel_options odd = {.optimiser = "newton"};
     REFUSED(!ddp_parallel_create(g, &none, 0, NULL, &err), "no parameters");
     REFUSED(!ddp_parallel_create(g, &none, 1, &odd, &err), "no optimiser 'newton'");
+    team_assert(g, !ddp_parallel_create(g, &none, 1, &odd, NULL), "without an error");
     struct ddp_param twice[2] = {none, none};
     const struct ddp_parallel_options saved = {.checkpoint = "c"};
     REFUSED(!ddp_parallel_create(g, twice, 2, &saved, &err),
@@ -314,6 +316,13 @@ static void late_case(struct ddp_group *g, const void *arg)
             "ddp_parallel_load() comes before the first step");
     REFUSED(ddp_parallel_restore(p, &step, &err) < 0,
             "ddp_parallel_restore() comes before the first step");
+    ddp_parallel_destroy(p);
+    /* a damaged one is passed over, whether errors are asked for or not */
+    OWNED char *damaged = xasprintf("%s/step-00000009.safetensors", (const char *)arg);
+    team_assert(g, ddp_group_rank(g) > 0 || fclose(fopen(damaged, "w")) == 0, "no file");
+    p = ddp_parallel_create(g, &param, 1, &options, &err);
+    team_assert(g, p && ddp_parallel_load(p, &step, NULL) == 0 && step == 1, "step %d",
+                (int)step);
     ddp_parallel_destroy(p);
 }
 

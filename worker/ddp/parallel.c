@@ -249,7 +249,6 @@ int ddp_parallel_begin(struct ddp_parallel *p, size_t samples, struct ddp_err *e
     reducer_keep_states(p->reducer, &p->optim);
     memset(p->ready, 0, p->n * sizeof *p->ready);
     p->begun = p->open = true;
-    p->unknown = 0;
     p->samples = samples;
     p->pending = p->n;
     return noted(p, p->on->begin(p->device, samples == 0, err));
@@ -371,9 +370,10 @@ static struct train_state now_at(const struct ddp_parallel *p, uint64_t step)
 static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_err *err)
 {
     struct train_state at = {.step = *step};
-    struct ddp_err ignored;
+    struct ddp_err ignored, why;
     int rc = 0;
     bool whole = true, loaded = false;
+    err = err ? err : &why; /* checkpoint_load() needs one */
     TRY(fetch(p, true, err));
     if (disk && ddp_group_rank(p->group) == 0 && checkpoint_exists(p->place)) {
         loaded = true;

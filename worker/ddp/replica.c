@@ -12,14 +12,14 @@ int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err 
 {
     int rank = ddp_group_rank(group), size = ddp_group_size(group);
     int32_t who = rc < 0 ? rank : size;
-    struct ddp_err broken, first = {""};
+    struct ddp_err broken, first = {"the call has failed"};
     if (ddp_all_reduce(group, &who, 1, DDP_I32, DDP_MIN, &broken) < 0)
         goto fail;
     if (culprit)
         *culprit = who < size ? who : -1;
     if (who == size)
         return 0;
-    if (who == rank)
+    if (who == rank && err)
         first = *err;
     if (ddp_broadcast(group, &first, sizeof first, DDP_U8, who, &broken) < 0)
         goto fail;

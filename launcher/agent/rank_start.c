@@ -143,16 +143,28 @@ void prepare_run(struct background_call *c)
     enter(p);
 }
 
+/* Gloo would take a loopback address, if this host's name is one, where others wait. */
+static const char *loop_addr_of(const struct msg_job *job)
+{
+    return job->nnodes > 1 && !job->interface ? job->master_addr : NULL;
+}
+
+bool prepare_fits(const struct prepare *p, const struct agent *a)
+{
+    const char *addr = loop_addr_of(&a->job);
+    return addr && p->loop_addr ? strcmp(addr, p->loop_addr) == 0
+                                : !addr && !p->loop_addr;
+}
+
 struct prepare *prepare_create(const struct agent *a)
 {
     const struct msg_job *job = &a->job;
     const struct msg_share *share = &a->share;
     struct prepare *p = xcalloc(1, sizeof *p);
-    bool several = job->nnodes > 1;
     *p = (struct prepare){
         .wdir = xstrdup(job->wdir),
-        .host = several || !job->env_complete ? xstrdup(share->host) : NULL,
-        .loop_addr = several && !job->interface ? xstrdup(job->master_addr) : NULL,
+        .host = job->nnodes > 1 || !job->env_complete ? xstrdup(share->host) : NULL,
+        .loop_addr = xstrdup(loop_addr_of(job)),
         .bind_to = (enum bind_to)job->bind_to,
         .nlocal = share->nlocal,
     };

@@ -58,6 +58,8 @@ struct prepare {
 
 /* A copy of what the agent's job and share say. */
 struct prepare *prepare_create(const struct agent *a);
+/* Is it right for the present plan, too, which may have other hosts? */
+bool prepare_fits(const struct prepare *p, const struct agent *a);
 void prepare_run(struct background_call *c); /* call.run; enters the directory, too */
 void prepare_free(struct prepare *p);
 

@@ -409,6 +409,8 @@ void ranks_again(struct ranks *r)
     singles_forget(r);
     r->next = r->ahead = 0;
     r->attempt++;
+    if (r->starting == 0) /* else a call that hangs uses it */
+        r->prepared = r->prepared && prepare_fits(r->prep, r->agent);
     r->stopped = r->between = false;
     r->oom_kills = machine_oom_kills();
     event_active(r->starter, EV_TIMEOUT, 0);

@@ -130,6 +130,20 @@ class Discovery(Listed):
         self.expect(launch, 3, 1, 3)
         self.end(launch)
 
+    def test_gloo_s_interface_when_there_are_others(self):
+        """No host's own name stands for an address that others can reach."""
+        for k in (2, 3):
+            hosts.LAB_HOSTS("exec", node(k), "mount", "--bind", "/dev/null", "/etc/hosts")
+            self.addCleanup(hosts.LAB_HOSTS, "exec", node(k), "umount", "/etc/hosts")
+        self.list("10.77.0.2:1")
+        launch = self.start("--host-discovery-script", f"cat {self.path('hosts')}", "--nnodes", "1:2",
+                            "--grow", "now", "--grace", "1s", "sh", "-c",
+                            f"echo at=$GLOO_SOCKET_IFNAME; while ! [ -e {self.go} ]; do sleep 0.1; done")
+        self.wait_for(launch, "at=\n")
+        self.list("10.77.0.2:1", "10.77.0.3:1")
+        self.assertTrue(wait_until(lambda: launch.out.count("at=eth0\n") == 2), launch.out + launch.err)
+        self.end(launch)
+
     def test_grows_at_the_next_restart(self):
         self.list_hosts(1, 2)
         launch = self.begin()

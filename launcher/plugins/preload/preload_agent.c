@@ -72,7 +72,7 @@ static void on_ready(int64_t import_ms, void *arg)
     struct preload_node *s = arg;
     s->ready = true;
     s->saved.import_ms = (uint32_t)import_ms;
-    if (!s->agent->ranks->stopped)
+    if (s->agent->ranks->prepared && !s->agent->ranks->stopped)
         fork_next(s);
 }
 

@@ -93,6 +93,7 @@ static const struct {
     {"--data synthetic",
      "--model cnn cannot learn --data synthetic: models that regress, such as linreg, learn 'synthetic', the others "
      "learn images"},
+    {"--model linreg --label-smoothing 0.1", "--label-smoothing: linreg has no labels"},
     {"--model linreg --target-accuracy 90", "--target-accuracy: linreg has no accuracy"},
     {"mnist", "'mnist' is not an option: see --help"},
     {"--resume a b", "'b' is not an option: see --help"},
@@ -109,8 +110,12 @@ LOOP_TEST(wrong_options_are_one_line, ARRAY_LEN(wrong))
 static const struct {
     const char *line, *data, *optim;
     double lr, target;
+    float decay;
 } defaults[] = {
     {"", "digits", "adadelta", 1, 97},
+    {"--model toy --optimizer adamw", "digits", "adamw", 0.001, 97, 0.01f},
+    {"--model toy --optimizer adamw --weight-decay 0.5", "digits", "adamw", 0.001, 97,
+     0.5f},
     {"--epochs 3", "digits", "adadelta", 1, -1},
     {"--steps 3", "digits", "adadelta", 1, -1},
     {"--epochs 3 --target-accuracy 90", "digits", "adadelta", 1, 90},
@@ -130,6 +135,7 @@ LOOP_TEST(defaults_follow_the_model, ARRAY_LEN(defaults))
     ck_assert_str_eq(c.optim->name, defaults[_i].optim);
     ck_assert_double_eq(c.lr, defaults[_i].lr);
     ck_assert_double_eq(isfinite(c.target) ? c.target : -1, defaults[_i].target);
+    ck_assert(c.optim_settings.decay == defaults[_i].decay);
     config_finish(&c);
 }
 

@@ -413,17 +413,23 @@ TEST(cifars_records_are_read)
     dataset_finish(&d);
 }
 
+/* And one number for all channels is spread over them. */
 TEST(cifar_100_has_fine_labels)
 {
+    struct normalise one = {1, {0.5f}, {0.25f}}, two = {2, {0}, {1, 1}};
     struct dataset d;
     struct ddp_err err;
     write_records("train.bin", 2, 2, 98);
     write_records("test.bin", 1, 2, 50);
-    ck_ok(dataset_load(".", NULL, 1, &d, &err), err);
+    ck_ok(dataset_load(".", &one, 1, &d, &err), err);
     ck_assert_int_eq(d.shape.outputs, 100);
     ck_assert_uint_eq(d.train.labels[1], 99);
     ck_assert_uint_eq(d.test.labels[0], 50);
+    ck_assert(d.as_float[2][255] == 2 && d.normal.std[1] == 0.25f);
     dataset_finish(&d);
+    ck_assert_int_eq(dataset_load(".", &two, 1, &d, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "--normalize has numbers for 2 channels, the images have 3");
 }
 
 TEST(spoilt_records_are_refused)

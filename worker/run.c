@@ -35,8 +35,6 @@ struct run *run_create(const struct train_config *config)
 
 void run_destroy(struct run *run)
 {
-    if (!run)
-        return;
     saver_destroy(run->saver);
     trace_destroy(run->trace);
     history_finish(&run->history);

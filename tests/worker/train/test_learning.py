@@ -473,7 +473,8 @@ def the_limits_of_a_run_are_those_given():
              "target not reached", 93)):
         (done,) = run(1, "--plot", "none", "--log", "log", *options)
         assert done.code == code and f"until       {until}\n" in done.out, done
-        assert rows("log", "end")[0]["why"] == why, rows("log", "end")
+        (end,) = rows("log", "end")
+        assert end["why"] == why and 0 < end["train_seconds"] < end["seconds"] < 3600, end
 
 
 def nothing_is_left_in_the_way():

@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static pid_t tester;
@@ -23,9 +24,29 @@ static pid_t tester;
 int __real_listen(int fd, int backlog);
 int __wrap_listen(int fd, int backlog);
 
+/* Strangers have filled this rank's queues for its host before a rank can connect. */
+static bool crowded;
+
+static void fill_queue(int listener)
+{
+    struct sockaddr_un sa;
+    socklen_t size = sizeof sa;
+    if (getsockname(listener, (struct sockaddr *)&sa, &size) < 0 ||
+        sa.sun_family != AF_UNIX)
+        return;
+    for (int rc = 0; rc == 0;) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        rc = connect(fd, (struct sockaddr *)&sa, size);
+        close(fd);
+    }
+}
+
 int __wrap_listen(int fd, int backlog)
 {
-    return __real_listen(fd, getpid() == tester ? backlog : 1);
+    int rc = __real_listen(fd, getpid() == tester ? backlog : 1);
+    if (crowded)
+        fill_queue(fd);
+    return rc;
 }
 
 /* Until then the kernel of a rank has no acknowledgement for what the rank has sent. */
@@ -186,4 +207,22 @@ LOOP_TEST(who_has_gone_while_joining_is_named_to_all, 3)
 {
     int how = DIES_WAITING + _i;
     assert_team(&(struct team){.size = 3, .expect_dead = 1 + 1}, check_joining, &how);
+}
+
+/* Rank 1 accepts the first of them when rank 0 has tried to connect. */
+static void check_crowd(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int all[] = {0, 1};
+    crowded = ddp_group_rank(g) == 1;
+    joining = crowded ? LATE : LIVES;
+    struct ddp_group *sub = ddp_group_sub(g, all, 2, &err);
+    team_assert(g, sub, "%s", err.text);
+    team_ok(g, ddp_barrier(sub, &err));
+    ddp_group_destroy(sub);
+}
+
+TEST(strangers_in_a_queue_are_waited_out)
+{
+    assert_team(&(struct team){.size = 2}, check_crowd, NULL);
 }

@@ -172,11 +172,15 @@ static int make_segment(struct shm *s, size_t arena_bytes, struct ddp_err *err)
     return 0;
 }
 
-/* Connect to a rank that listens: its process ends with its listening socket. */
-static int call_rank(const struct shm *s, int local, int *conn, struct ddp_err *err)
+/* Connect to a rank that listens: its process ends with its listening socket. Strangers
+ * may fill its queue until it accepts. */
+static int call_rank(const struct shm *s, int local, int *conn, int64_t deadline_ms,
+                     struct ddp_err *err)
 {
     const struct member *m = &s->layout->members[s->ranks[local]];
-    *conn = connect_rank(s, local);
+    while ((*conn = connect_rank(s, local)) < 0 && errno == EAGAIN &&
+           now_ms() < deadline_ms)
+        sched_yield();
     if (*conn < 0 && errno != ECONNREFUSED)
         return err_errno(err, "cannot let the ranks of this host share memory");
     if (*conn < 0 || !is_same_user(*conn) ||
@@ -211,7 +215,7 @@ static int lead(struct shm *s, size_t arena_bytes, int64_t deadline_ms,
     OWNED int *conns = xcalloc((size_t)s->n, sizeof *conns);
     int rc = make_segment(s, arena_bytes, err);
     for (int i = 1; i < s->n; i++) {
-        if (call_rank(s, i, &conns[i], rc < 0 ? &unwanted : err) < 0)
+        if (call_rank(s, i, &conns[i], deadline_ms, rc < 0 ? &unwanted : err) < 0)
             rc = -1;
     }
     if (rc == 0)

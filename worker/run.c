@@ -278,9 +278,8 @@ int run_open(struct run *run, struct ddp_err *err)
     TRY(run_resume(run, err));
     rc = run->rank == 0 ? metrics_open(&run->metrics, c->log, run->resumed, err) : 0;
     TRY(replica_agree(run->group, rc, &run->culprit, err));
-    if (c->data)
-        sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
-                     c->how.batch_size * c->how.accumulate, run->state.seed);
+    sampler_init(&run->sampler, (uint32_t)run->data.train.n, run->rank, run->size,
+                 c->how.batch_size * c->how.accumulate, run->state.seed);
     TRY(prepare_training(run, err));
     run->in_order = xcalloc(run->data.test.n, sizeof *run->in_order);
     for (size_t i = 0; i < run->data.test.n; i++)

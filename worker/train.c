@@ -370,18 +370,15 @@ int run_train(struct run *run, struct ddp_err *err)
         run->end = RUN_ALL_EPOCHS;
     if (run->last.epoch > 0)
         return 0;
-    /* No epoch was left, or none was asked for: evaluate the model as it is. */
-    run->last.epoch = (int)run->state.epoch - 1;
-    run->last.loss = run->last.train_accuracy = run->last.images_per_s = NAN;
-    run->last.peak_percent = NAN;
-    run->last.step = run->state.step;
-    run->last.test_loss = run->last.test_accuracy = NAN;
-    if (run->c->data)
-        TRY(evaluate(run, &run->last, err));
     if (run->from_memory && run_save(run, err) < 0) /* the disk has an earlier step */
         return -1;
+    if (!run->c->data)
+        return 0;
+    /* No epoch was left, or none was asked for: evaluate the model as it is. */
+    TRY(evaluate(run, &run->last, err));
     if (run->end == RUN_STOPPED)
-        run->last.epoch = 0;
+        return 0;
+    run->last.epoch = (int)run->state.epoch - 1;
     if (run->last.test_accuracy >= run->c->target)
         run->end = RUN_TARGET_REACHED;
     return 0;

@@ -10,7 +10,7 @@
 void sampler_init(struct sampler *s, uint32_t n, int rank, int size, int batch,
                   uint64_t seed)
 {
-    assert(n > 0 && batch > 0 && rank >= 0 && rank < size);
+    assert(batch > 0 && rank >= 0 && rank < size);
     *s = (struct sampler){
         .n = n,
         .rank = rank,

@@ -160,6 +160,11 @@ def a_signal_breaks_off_tests_and_samples():
     job.signal(signal.SIGINT)
     (result,) = job.wait()
     assert result.code == 130 and "not measured" in result.out, result
+    job = Ranks(2, *net[:-1], "within")
+    wait_until(lambda: os.path.exists("within") and rows("within", "step"))
+    job.signal(signal.SIGTERM, rank=1)
+    results = job.wait()
+    assert [r.code for r in results] == [75, 75] and rows("within", "end")[0]["step"] < 1000, results
     with open("text", "w") as f:
         f.write("sheep " * 100)
     job = Ranks(1, *net, "--epochs", 0, "--sample", 1 << 20)

@@ -66,7 +66,11 @@ def a_rank_may_have_no_sample_in_its_first_step():
                 f.write(raw[:4] + struct.pack(">I", n) + raw[8:head + n * size])
     for n in (1, 2):
         run_ok(n, *EXACT, "--data", "one", "--model", "mlp", "--check-replicas", "--checkpoint", f"of{n}.safetensors")
-    (a, _), (b, _) = arrays_of("of1.safetensors"), arrays_of("of2.safetensors")
+    (a, _), (b, metadata) = arrays_of("of1.safetensors"), arrays_of("of2.safetensors")
+    with open("one/train-images-idx3-ubyte", "rb") as f:
+        assert abs(float(metadata["pixel_mean"]) - sum(f.read()[16:]) / 64 / 255) < 1e-6, metadata
+    assert metadata["train_samples"] == "1" and metadata["batch_size"] == "32", metadata
+    assert metadata["ranks"] == "2" and float(metadata["pixel_std"]) > 0, metadata
     assert a.keys() == b.keys() and a, (a.keys(), b.keys())
     for name in a:
         assert all(abs(x - y) <= 1e-5 for x, y in zip(a[name], b[name])), name
@@ -235,8 +239,8 @@ def the_weights_average_is_kept_tested_and_goes_on():
                     (4, ("--optimizer", "sgd", "--backend", "tcp", "--shard-optimizer"))):
         same = (*common, *more, "--batch-size", 64 // n)
         folder = f"{n}{''.join(map(str, more))}"
-        run_ok(n, *same, "--steps", 4, "--checkpoint", folder + "/", "--checkpoint-every", 1, "--log",
-               f"log{folder}", "--logits", "l", "--check-replicas")
+        shown = run_ok(n, *same, "--steps", 4, "--checkpoint", folder + "/", "--checkpoint-every", 1, "--log",
+                       f"log{folder}", "--logits", "l", "--check-replicas").out
         steps = [arrays_of(f"{folder}/step-{i:08}.safetensors")[0] for i in range(1, 5)]
         for name in [k for k in steps[0] if not k.startswith("optim.")]:
             e = steps[0][name]
@@ -250,7 +254,8 @@ def the_weights_average_is_kept_tested_and_goes_on():
         # a run that has these weights is tested alike
         weights_of_the_average(f"{folder}/step-00000004.safetensors", "e")
         plain = [a for a in common if a not in ("--ema", 0.8, "--epochs", 1)]
-        run_ok(1, *plain, "--epochs", 0, "--resume", "e", "--logits", "of_e")
+        again = run_ok(1, *plain, "--epochs", 0, "--resume", "e", "--logits", "of_e").out
+        assert re.search("accuracy .* test images", again)[0] in shown, (shown, again)
         assert open("l", "rb").read() == open("of_e", "rb").read()
     close([r["test_loss"] for r in rows("log1", "epoch")] * 11,
           [r["test_loss"] for r in rows("log2--shard-optimizer", "epoch")] * 11, 1e-5)

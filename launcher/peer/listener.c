@@ -6,11 +6,13 @@
 #include "common/hostset.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/sanitize.h"
 #include "common/sock.h"
 #include "launcher/alloc/source.h"
 #include "launcher/transport/accept.h"
 #include "launcher/transport/program.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,11 +96,32 @@ int caller_admit(struct caller *c, unsigned node, unsigned nnodes)
     return fd;
 }
 
+/* It comes to the terminal, and into names of files (--output-filename). */
+static bool is_host_name(const char *name)
+{
+    const char *p = name;
+    while (isalnum((unsigned char)*p) || (*p && strchr("._-", *p)))
+        p++;
+    return !*p && *name != '.' && *name != '-' && *name;
+}
+
+static int open_request(struct caller *c, struct ddp_err *err)
+{
+    struct msg_join *r = &c->request;
+    TRY(join_message_open(MSG_JOIN, c->bytes, &c->keys.in, r, err));
+    if (!is_host_name(r->host))
+        return err_set(err, "'%s' is no name of a host", SANITIZED(r->host));
+    if (r->slots_from)
+        sanitize_all(r->slots_from);
+    return 0;
+}
+
 static void on_request(struct caller *c)
 {
     struct ddp_err err;
-    if (join_message_open(MSG_JOIN, c->bytes, &c->keys.in, &c->request, &err) < 0) {
+    if (open_request(c, &err) < 0) {
         log_warn("rejected a peer: %s", err.text);
+        caller_refuse(c, err.text);
         caller_drop(c);
         return;
     }

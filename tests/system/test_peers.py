@@ -6,9 +6,11 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
+import unittest
 
-from launch import PATIENT, LaunchTest, free_port, main, wait_until, wait_until_settled, who_is_left
+from launch import DDPRUN, PATIENT, LaunchTest, free_port, main, wait_until, wait_until_settled, who_is_left
 
 SAY = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE node $NODE_RANK"'
 
@@ -353,6 +355,24 @@ class Keys(Peers):
         except ConnectionRefusedError:
             return False
         return True
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can be a host of another name; needs root")
+    def test_names_that_are_none_do_not_join(self):
+        """They would be printed, and be parts of files' names."""
+        be_named = self.write("named.py", "import ctypes, os, sys\nname = os.fsencode(sys.argv[1])\n"
+                              "ctypes.CDLL(None).sethostname(name, len(name))\n"
+                              "os.execv(sys.argv[2], sys.argv[2:])")
+        head = self.node(0, 2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
+        for name in ("../x", "a\x1b[2Jb", "-x"):
+            refused = subprocess.run(
+                ["unshare", "--uts", "python3", be_named, name, DDPRUN, "--peer-key", "none", "--nnodes", "2",
+                 "--node-rank", "1", "--master-addr", f"127.0.0.1:{self.port}", "true"],
+                env={**os.environ, **self.env}, text=True, capture_output=True, timeout=100, check=False)
+            self.assertEqual(refused.returncode, 125, refused.stderr)
+            self.assertIn("' is no name of a host\n", refused.stderr)
+        peer = self.node(1, 2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
+        self.all_end([head, peer], 0)
+        self.assertIn("rejected a peer: 'a?[2Jb' is no name of a host\n", head.err)
 
     def test_open_only_to_the_hosts_of_the_job(self):
         launches = self.nodes(2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)

@@ -408,7 +408,6 @@ static int fill_in(struct parse *p)
 void config_finish(struct train_config *c)
 {
     model_type_free(c->model);
-    c->model = NULL;
 }
 
 int config_parse(int argc, char **argv, struct train_config *out, struct ddp_err *err)

@@ -10,7 +10,6 @@
 #include "worker/kernels/pool.h"
 
 #include <dirent.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,8 +110,6 @@ static int list_part(const char *folder, const struct strv *classes, struct strv
         TRY(list(class, is_image_file, paths, err));
         if (paths->n == before)
             return err_set(err, "the class '%s' has no .png, .jpg or .jpeg file", class);
-        if (paths->n > INT_MAX)
-            return err_set(err, "'%s': too many files", folder);
         out->labels = xrealloc(out->labels, paths->n, sizeof *out->labels);
         for (size_t i = before; i < paths->n; i++)
             out->labels[i] = (uint32_t)c;

@@ -65,7 +65,7 @@ const struct kernels *kernels_get(const char *name, enum precision precision,
         snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
                  e->kernels->name);
     }
-    err_set(err, "unknown engine '%s'; this machine has%s%s: %s", name,
+    err_set(err, "unknown kernels '%s'; this machine has%s%s: %s", name,
             precision == PRECISION_FP32 ? "" : " for ",
             precision == PRECISION_FP32 ? "" : precision_names[precision], names);
     return NULL;

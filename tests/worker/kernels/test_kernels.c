@@ -462,6 +462,6 @@ TEST(engines_go_by_name)
     ck_assert_str_eq(kernels_get(NULL, PRECISION_FP32, &err)->name, engine_at(0)->name);
     ck_assert_ptr_null(kernels_get("abacus", PRECISION_FP32, &err));
     ck_assert_ptr_nonnull(
-        strstr(err.text, "unknown engine 'abacus'; this machine has: "));
+        strstr(err.text, "unknown kernels 'abacus'; this machine has: "));
     ck_assert_ptr_nonnull(strstr(err.text, "simd"));
 }

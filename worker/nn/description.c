@@ -439,6 +439,8 @@ static int read_layer(struct reader *r, char *name, const char *word, char *rest
         return refuse(r, "there is a layer '%s' already", name);
     if (strpbrk(name, "\"\\")) /* traces quote it */
         return refuse(r, "a layer cannot be called '%s': use no '\"' and no '\\'", name);
+    if (strncmp(name, "optim.", 6) == 0)
+        return refuse(r, "'optim.' begins the names of optimizer states, not of layers");
     if (r->n == LAYERS) /* each name is compared with all */
         return refuse(r, "a model has %d layers at most", LAYERS);
     r->layers = r->type->layers =
@@ -495,9 +497,10 @@ static int read_line(struct reader *r, const char *line)
     OWNED char *text = expand(r, line);
     for (const char *c = text; c && *c; c++)
         r->type->checksum = rng_mix(r->type->checksum ^ (unsigned char)*c);
-    for (size_t i = 0, n; text && text[i]; i += n) /* a checkpoint's header has names */
-        if ((n = utf8_length(text + i)) == 0)
-            return refuse(r, "the line is not in UTF-8");
+    for (size_t i = 0, n; text && text[i]; i += n) /* checkpoints and traces have names */
+        if ((n = utf8_length(text + i)) == 0 ||
+            (iscntrl((unsigned char)text[i]) && !strchr(BLANKS, text[i])))
+            return refuse(r, "the line is not text in UTF-8");
     return text ? read_words(r, text) : -1;
 }
 

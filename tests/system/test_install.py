@@ -118,6 +118,13 @@ class Install(unittest.TestCase):
         self.assertIn(here, plan)
         self.assertIn("[1]", output_of(self.ddprun, "-np", "2", "--bind-to", "core", "sh", "-c", "echo x"))
 
+    def test_another_launchers_name_passes_on_every_variable(self):
+        """Also those that a shell cannot name."""
+        odd = {"SM_HP_BATCH-SIZE": "32", "BASH_FUNC_module%%": "() {  :; }"}
+        shown = output_of(self.find("libexec/ddprun/compat/mpirun"), "-np", "1", "env", **odd)
+        for key, value in odd.items():
+            self.assertIn(f"{key}={value}", shown)
+
     def test_tools_are_found_and_find_their_data(self):
         self.assertIn("slurm", output_of(self.ddprun, "--list-sites"))
         script = output_of(self.ddprun, "--script", "slurm", "-np", "2", "./train")

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/output_path.h"
 #include "common/thread.h"
+#include "common/utf8.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -92,6 +93,15 @@ static void put_names(const struct trace *t, FILE *f)
                 t->lost, t->rank, (double)t->spans[t->n - 1].end_ns / 1e3);
 }
 
+/* The bytes of a name that may have been cut within a character. */
+static int whole(const char *name)
+{
+    size_t n = 0;
+    for (size_t more = 1; more > 0 && name[n]; n += more)
+        more = utf8_length(name + n);
+    return (int)n;
+}
+
 char *trace_text(struct trace *t, size_t *len)
 {
     char *text = NULL;
@@ -100,9 +110,9 @@ char *trace_text(struct trace *t, size_t *len)
     for (size_t i = 0; i < t->n; i++) {
         const struct span *s = &t->spans[i];
         fprintf(f,
-                ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
+                ",\n{\"name\":\"%.*s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
                 "\"dur\":%.3f",
-                s->what, t->rank, (int)s->row, (double)s->begin_ns / 1e3,
+                whole(s->what), s->what, t->rank, (int)s->row, (double)s->begin_ns / 1e3,
                 (double)(s->end_ns - s->begin_ns) / 1e3);
         if (s->bytes)
             fprintf(f, ",\"args\":{\"bytes\":%zu}", s->bytes);

@@ -333,6 +333,11 @@ def a_trace_shows_every_rank_at_work():
         assert len(talk) >= steps and all(e["args"]["bytes"] > 0 for e in talk)
         assert {e["row"] for e in mine if e["name"] == "fc2 forward"} == {"compute, second stage"}
         assert all(e["dur"] >= 0 for e in mine)
+    with open("long.model", "wb") as f:  # a span's name has 63 bytes
+        f.write(b"optimizer = sgd\n" + b"\xc3\xa9" * 40 + b" linear\n")
+    run_ok(1, "--model", "./long.model", "--steps", 1, "--plot", "none", "--trace", "t")
+    with open("t", encoding="utf-8") as f:
+        assert "\xe9" * 31 in {e["name"] for e in json.load(f)["traceEvents"]}
 
 
 def a_schedule_ends_with_what_ends_the_run():

@@ -65,8 +65,11 @@ class Preflight(LabTest):
 
     def test_a_python_program(self):
         script = self.write("train.py", "raise SystemExit(9)\n")
-        launch = self.fit((2, 3), "/usr/bin/python3", script)
+        for module in ("csv", "email", "typing"):  # which a rank would not import
+            self.write(f"{module}.py", f"open({self.path('imported')!r}, 'w')")
+        launch = self.fit((2, 3), "--wdir", self.folder.name, "/usr/bin/python3", script)
         self.assertIn("Python 3.", launch.out)
+        self.assertFalse(os.path.exists(self.path("imported")))
         self.assertIn("train.py", launch.out)
 
     def test_one_fault_each(self):

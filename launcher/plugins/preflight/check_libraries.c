@@ -82,7 +82,9 @@ void check_libraries(const struct check_ctx *ctx)
 
 /* --- Python ------------------------------------------------------------------------- */
 
+/* Without modules of the working directory, which a rank does not import, either. */
 static const char script[] = "import sys\n"
+                             "sys.path = [p for p in sys.path if p]\n"
                              "try:\n"
                              "    from importlib.metadata import version\n"
                              "except ImportError:\n"

@@ -8,10 +8,13 @@
 
 #include <errno.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -125,6 +128,59 @@ static void check_crossing(struct ddp_group *g, const void *arg)
 TEST(connections_that_cross_are_both_kept)
 {
     assert_team(&(struct team){.size = 2, .layout = "ab"}, check_crossing, NULL);
+}
+
+/* The kernel of a rank has had no acknowledgement for long. */
+static bool silent;
+
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
+int __real_setsockopt(int fd, int level, int name, const void *value, socklen_t size);
+int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size);
+
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
+{
+    int rc = __real_getsockopt(fd, level, name, value, size);
+    if (silent && level == IPPROTO_TCP && name == TCP_INFO) {
+        ((struct tcp_info *)value)->tcpi_retransmits = 7;
+        ((struct tcp_info *)value)->tcpi_rto = 12800000;
+    }
+    return rc;
+}
+
+/* Times of seconds are a fraction of one here. */
+int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size)
+{
+    const unsigned short_ms = 200;
+    if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT)
+        value = &short_ms;
+    return __real_setsockopt(fd, level, name, value, size);
+}
+
+/* A rank that computes has no room for what is sent to it, and lives; a host that
+ * acknowledges nothing does not. */
+static void check_silence(struct ddp_group *g, const void *arg)
+{
+    enum { BYTES = 16 << 20, AWAY_MS = 2000 };
+    struct ddp_err err = {""};
+    char *data = calloc(1, BYTES);
+    int rank = ddp_group_rank(g);
+    if (rank == 0)
+        poll(NULL, 0, AWAY_MS);
+    team_ok(g, ddp_broadcast(g, data, BYTES, DDP_U8, 1, &err));
+    silent = rank == 1; /* rank 0 makes no call */
+    if (rank == 0)
+        poll(NULL, 0, AWAY_MS);
+    else
+        team_assert(g, ddp_barrier(g, &err) == -1 && strstr(err.text, "not answer"), "%s",
+                    err.text);
+    free(data);
+}
+
+TEST(a_rank_without_room_lives)
+{
+    tester = getpid();
+    assert_team(&(struct team){.size = 2, .layout = "ab"}, check_silence, NULL);
 }
 
 /* How a rank joins the others of its host: it dies before the leader has called it, or

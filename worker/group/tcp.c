@@ -218,8 +218,8 @@ int tcp_awaited(const struct tcp *n, int *ranks, int max)
 /* ---- are the ranks of other hosts alive? ----
  *
  * The kernel closes the streams of a process that has ended for whatever reason; a host
- * that is down is found by keepalive. Either needs a stream, so one is opened where
- * there is none. */
+ * that is down is found by keepalive, or does not acknowledge what was sent. Either needs
+ * a stream, so one is opened where there is none. */
 
 /* On an open stream the end of file arrives behind the last data, so only a missing one
  * needs a check. */
@@ -228,10 +228,16 @@ static bool is_missing(struct tcp *n, const struct interest *w)
     return w->send || tcp_stream(n, w->rank, w->ch)->in < 0;
 }
 
+static bool is_silent(struct tcp *n, const struct interest *w)
+{
+    return tcp_is_silent(tcp_stream(n, w->rank, w->ch)->out);
+}
+
 bool tcp_still_needs(struct tcp *n, int rank)
 {
     for (size_t i = 0; i < n->ninterests; i++) {
-        if (n->interests[i].rank == rank && is_missing(n, &n->interests[i]))
+        const struct interest *w = &n->interests[i];
+        if (w->rank == rank && (is_missing(n, w) || is_silent(n, w)))
             return true;
     }
     return n->peers && n->peers[rank].watched;
@@ -286,9 +292,12 @@ int tcp_look(struct tcp *n, struct ddp_err *err)
     size_t np = 0;
     int opened = 0;
     for (size_t i = 0; i < n->ninterests; i++) {
-        int rank = n->interests[i].rank;
-        if (is_missing(n, &n->interests[i]) && look_at(n, rank, &np, &opened, err) < 0)
-            return rank;
+        const struct interest *w = &n->interests[i];
+        bool silent = is_silent(n, w);
+        if (silent)
+            tcp_gone(n, w->rank, "its host does not answer", err);
+        if (silent || (is_missing(n, w) && look_at(n, w->rank, &np, &opened, err) < 0))
+            return w->rank;
     }
     for (int rank = 0; n->peers && rank < n->layout->size; rank++) {
         if (n->peers[rank].watched &&

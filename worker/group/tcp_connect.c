@@ -32,7 +32,7 @@
 enum {
     PAUSE_MS = 50, /* between attempts; doubled up to: */
     PAUSE_MAX_MS = 1000,
-    SILENCE_MS = 20000, /* of an unacknowledged byte: the host is down */
+    SILENCE_MS = 20000, /* of a host that has something to acknowledge: it is down */
     NEAR_US = 200       /* round trip within one cluster */
 };
 
@@ -100,8 +100,19 @@ void tcp_prepare_to_send(int fd)
     avoid_bbr_when_near(fd);
     sock_set_keepalive(fd, 5, 2, 5);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &(unsigned){SILENCE_MS},
-               sizeof(unsigned));
+}
+
+/* The kernel doubles its timeout with each retransmission: at least half of SILENCE_MS
+ * has passed. To a rank that has no room, as it computes, it sends probes, which a live
+ * host acknowledges; TCP_USER_TIMEOUT would end that connection, too. */
+bool tcp_is_silent(int fd)
+{
+    struct tcp_info info;
+    socklen_t size = sizeof info;
+    if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0)
+        return false;
+    return (info.tcpi_retransmits > 0 && info.tcpi_rto >= SILENCE_MS / 2 * 1000) ||
+           (info.tcpi_probes > 2 && info.tcpi_last_ack_recv >= SILENCE_MS);
 }
 
 /* ---- streams that are being connected ---- */

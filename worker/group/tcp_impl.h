@@ -147,6 +147,8 @@ void tcp_forget_all_connecting(struct tcp *n);
 /* A non-blocking connect: the descriptor, or -1 with errno. */
 int tcp_start_connect(const struct member *m);
 int tcp_error_of(int fd); /* its pending error, or 0 */
+/* Has the host at the other end not answered for a while, although it should? -1: no. */
+bool tcp_is_silent(int fd);
 /* Options of a connection that data go by. */
 void tcp_prepare_to_send(int fd);
 

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/output_path.h"
+#include "common/utf8.h"
 
 #include <math.h>
 
@@ -101,9 +102,11 @@ void panel_axes(const struct panel *p)
 
 /* --- curves ------------------------------------------------------------------------- */
 
+/* Without control characters, and bytes that are no UTF-8. */
 static void draw_text(FILE *out, const char *text)
 {
-    for (; *text; text++) {
+    for (size_t n; *text; text += n ? n : 1) {
+        n = utf8_length(text);
         if (*text == '<')
             fputs("&lt;", out);
         else if (*text == '>')
@@ -111,7 +114,7 @@ static void draw_text(FILE *out, const char *text)
         else if (*text == '&')
             fputs("&amp;", out);
         else if ((unsigned char)*text >= ' ')
-            fputc(*text, out);
+            fwrite(text, 1, n, out);
     }
 }
 

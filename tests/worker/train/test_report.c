@@ -68,9 +68,9 @@ LOOP_TEST(a_picture_has_its_curves_and_nothing_unsound, ARRAY_LEN(step_counts))
                                            .test_accuracy = 95});
     char *dir = temp_dir(), *path = xasprintf("%s/p.svg", dir);
     struct ddp_err err;
-    ck_ok(plot_write(path, "cnn on <a & b>", &h, &err), err);
+    ck_ok(plot_write(path, "cnn\xff on <a & \xc3\xa9>", &h, &err), err);
     char *text = read_text(path);
-    ck_assert_ptr_nonnull(strstr(text, "cnn on &lt;a &amp; b&gt;"));
+    ck_assert_ptr_nonnull(strstr(text, "cnn on &lt;a &amp; \xc3\xa9&gt;"));
     ck_assert_ptr_null(strstr(text, "nan"));
     ck_assert_ptr_null(strstr(text, "inf"));
     ck_assert_str_eq(text + strlen(text) - 7, "</svg>\n");

@@ -101,11 +101,12 @@ def a_run_begins_with_the_weights_of_another():
 
 
 def sigterm_to_one_rank_stops_all_after_the_step():
-    job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", "c")
+    job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", "c", "--threads", 4)
     wait_for("c")
+    threads = [len(os.listdir(f"/proc/{p.pid}/task")) for p in job.ranks]
     job.signal(signal.SIGTERM, rank=1)
     results = job.wait()
-    assert [r.code for r in results] == [75, 75], results
+    assert [r.code for r in results] == [75, 75] and min(threads) >= 4, (threads, results)
     assert "stopped by a signal" in results[0].out and not results[0].err, results
     shown = run_ok(2, "--epochs", 1, "--plot", "none", "--resume", "c").out
     assert "nothing is left to train" in shown, shown

@@ -80,6 +80,7 @@ def the_known_line_is_found():
     for n in (1, 3):
         shown = run_ok(n, "--model", "linreg", "--plot", "none").out
         y = re.search(r"learned +y = ([-0-9.]+) x ([-+] [0-9.]+), drawn from y = 2 x - 1;", shown)
+        assert re.search("speed +[0-9,]+ samples/s;", shown), shown
         assert y and abs(float(y[1]) - 2) < 0.02 and abs(float(y[2].replace(" ", "")) + 1) < 0.02, shown
     with open("two.model", "w") as f:
         f.write("task = regress\noptimizer = sgd\nfc1 linear outputs=4 relu\nfc2 linear\n")
@@ -382,6 +383,9 @@ def a_language_model_learns_writes_and_goes_on():
               "sheep.txt", "--batch-size", 8, "--lr", 5e-3, "--warmup", 5, "--plot", "none")
     out = run_ok(2, *common, "--steps", 60, "--log", "whole", "--sample", 80).out
     assert re.search("data +sheep.txt: .* test samples of 32 bytes\n", out), out
+    (end,) = rows("whole", "end")
+    speed = float(re.search("speed +([0-9,]+) tokens/s;", out)[1].replace(",", ""))
+    assert abs(speed / (32 * end["images"] / end["train_seconds"]) - 1) < 0.01, (speed, end)
     sample = out[out.index("sample      of 96 tokens:\n") + 26:]
     assert len(sample) > 90 and sample[:16] in text and "hee" in sample[16:], sample
     run_ok(2, *common, "--model", "gpt2:layers=1,heads=1,width=16,context=32,vocab=128",

@@ -306,5 +306,5 @@ int run_finish(struct run *run, struct ddp_err *err)
     TRY(replica_agree(run->group, rc, &run->culprit, err));
     if (run->rank == 0 && run->c->sample && run->end != RUN_STOPPED)
         run_sample(run); /* the others do not wait for it: it may take long */
-    return 0;
+    return progress_check(&run->progress, err);
 }

@@ -83,9 +83,10 @@ void run_sample(struct run *run)
             putchar((int)tokens[i]);
         else
             printf("%s%u", i ? " " : "", tokens[i]);
-        fflush(stdout);
+        if (!progress_flush(&run->progress))
+            return; /* nobody reads it */
         run->stopped_by = signals_stop_requested();
         run->end = run->stopped_by ? RUN_STOPPED : run->end;
     }
-    putchar('\n');
+    progress_say(&run->progress, "%s", "");
 }

@@ -74,6 +74,17 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
     };
 }
 
+bool progress_flush(struct progress *p)
+{
+    if (fflush(p->out) == 0)
+        return true;
+    p->lost = p->lost ? p->lost : errno;
+    /* so that exit() has nothing to flush; progress_check() reports the error */
+    __fpurge(p->out);
+    clearerr(p->out);
+    return false;
+}
+
 void progress_say(struct progress *p, const char *fmt, ...)
 {
     if (!p->out)
@@ -86,12 +97,7 @@ void progress_say(struct progress *p, const char *fmt, ...)
     vfprintf(p->out, fmt, ap);
     va_end(ap);
     fputc('\n', p->out);
-    if (fflush(p->out) != 0) {
-        p->lost = p->lost ? p->lost : errno;
-        /* so that exit() has nothing to flush; progress_check() reports the error */
-        __fpurge(p->out);
-        clearerr(p->out);
-    }
+    progress_flush(p);
     p->gap = false;
 }
 

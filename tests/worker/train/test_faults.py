@@ -230,9 +230,11 @@ def a_full_disk_below_stdout_is_an_error_and_a_reader_that_left_is_none():
     assert done.stderr == "ddp-train: cannot write to stdout: No space left on device\n", done
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=200)
+    for more in (), ("--model", "gpt2:layers=2,heads=2,width=128,context=128,vocab=128", "--sample", "1000000",
+                     "--prompt", "it ends at once"):
+        done = subprocess.run([*words, *more], stdout=writer, stderr=subprocess.PIPE, text=True, timeout=200)
+        assert done.returncode == 0 and not done.stderr, done
     os.close(writer)
-    assert done.returncode == 0 and not done.stderr, done
 
 
 def a_dead_rank_is_noticed():

@@ -86,13 +86,13 @@ const struct package *package_get(struct ddp_err *err)
  * name. Hosts may share a home: mv fails if another one was faster, and only an agent that
  * does not run is removed. */
 static const char script[] =
-    "umask 077; u=ddprun-$(id -u); "
+    "m=$(umask); umask 077; u=ddprun-$(id -u); "
     "set -- \"${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}\" /dev/shm /tmp /var/tmp; "
     "own() { p=$(cd \"$1\" && pwd -P)/$u; cd \"$p\" && [ -O . ] && "
     "[ \"$(pwd -P)\" = \"$p\" ] && echo \"$p\"; }; "
     "for d; do p=$(own \"$d\" 2>/dev/null) || continue; a=$p/$h/ddprun-agent; "
     "if [ -O \"$a\" ] && \"$a\" --version >/dev/null 2>&1; then "
-    "echo; echo \"ddprun-agent: is there\"; exec \"$a\"; fi; done; "
+    "echo; echo \"ddprun-agent: is there\"; umask $m; exec \"$a\"; fi; done; "
     "for d; do mkdir -p -m 700 \"$d/$u\" 2>/dev/null; "
     "p=$(own \"$d\" 2>/dev/null) || continue; "
     "if chmod 700 \"$p\" && w=$(mktemp -d \"$p/new.XXXXXX\") && "
@@ -104,7 +104,7 @@ static const char script[] =
     "rm -f \"$w/tar\" \"$w/try\"; a=$p/$h/ddprun-agent; "
     "if mv -T \"$w\" \"$p/$h\" || \"$a\" --version; then rm -rf \"$w\"; "
     "else rm -rf \"$p/$h\"; mv -T \"$w\" \"$p/$h\"; fi >/dev/null 2>&1; "
-    "\"$a\" --version >/dev/null 2>&1 && exec \"$a\"; "
+    "\"$a\" --version >/dev/null 2>&1 && umask $m && exec \"$a\"; "
     "echo \"the agent does not run there: $(\"$a\" --version 2>&1 | tail -n 1)\" >&2; "
     "exit 125; fi; "
     "rm -rf \"$w\"; echo \"the agent did not arrive whole in $p\" >&2; exit 125; "

@@ -88,6 +88,15 @@ class Push(LaunchTest):
         self.assertEqual([os.stat(path).st_ino for path in first], made)
         self.assertEqual(glob.glob(self.homes + "/*/.cache/ddprun-*/new.*"), [])
 
+    def test_ranks_have_the_umask_of_a_login(self):
+        own = os.umask(0o027)
+        self.addCleanup(os.umask, own)
+        for _ in ("it comes", "it is there"):
+            run = self.run_to_end("--ssh", self.ssh, "--agent", "push", "-H", "n1", "sh", "-c", "umask",
+                                  env={"HOMES": self.homes})
+            self.assert_ended(run, 0)
+            self.assertEqual(run.out, "0027\n")
+
     def test_agents_push_on(self):
         paths = self.agents("n1,n2,n3", "--tree-width", "1")
         self.assertEqual([p[len(self.homes) + 1:].split("/")[0] for p in paths], ["n1", "n2", "n3"])

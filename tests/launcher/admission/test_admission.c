@@ -258,17 +258,22 @@ TEST(an_accepted_connection_is_checked_by_its_descriptor)
     admission_destroy(d);
 }
 
-/* A child connects from there. */
-static void connect_from_port(const union addr *from, const union addr *to)
+/* bind(): a port that connect() chooses may be that of others' connections, too. */
+static int connect_from(const union addr *from, const union addr *to)
 {
-    int on = 1;
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    ck_assert_int_eq(bind(fd, &from->any, sizeof *from), 0);
+    ck_assert_int_eq(connect(fd, &to->any, sizeof *to), 0);
+    return fd;
+}
+
+static void child_connects_from(const union addr *from, const union addr *to)
+{
     if (fork() > 0)
         return;
     close(lifeline[1]);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, &from->any, sizeof *from) < 0 || connect(fd, &to->any, sizeof *to) < 0)
-        _exit(1);
+    connect_from(from, to);
     char byte;
     _exit(read(lifeline[0], &byte, 1) == 0 ? 0 : 1);
 }
@@ -278,13 +283,13 @@ static void connect_from_port(const union addr *from, const union addr *to)
 TEST(a_reset_connection_is_not_the_next_one_of_its_port)
 {
     struct admission *d = admission_create(getpid());
-    union addr at, peer, local, next;
+    union addr at, peer, local, next, any = address(AF_INET, "127.0.0.1");
     int listener = listen_on(AF_INET, "127.0.0.1", &at);
-    int fd = connect_to(AF_INET, "127.0.0.1", at.in.sin_port);
+    int fd = connect_from(&any, &at);
     int early = take(listener, &peer, &local);
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
     close(fd);
-    connect_from_port(&peer, &at);
+    child_connects_from(&peer, &at);
     int late = take(listener, &next, &local);
     ck_assert_int_eq(next.in.sin_port, peer.in.sin_port);
     ck_assert_int_eq(admission_accepted(d, early, &peer.any, NULL, &err), -1);

@@ -4,13 +4,12 @@ import os
 import re
 import shutil
 import signal
-import termios
 import threading
 
 import hosts
 from hosts import LabTest, main, node
 from launch import PATIENT, wait_until, who_is_left
-from terminal import OnTerminal
+from terminal import OnTerminal, set_size
 
 setUpModule = hosts.set_up
 tearDownModule = hosts.tear_down
@@ -68,7 +67,7 @@ class Works(LabTest):
             command=[hosts.LAB, "exec", "-l", "-u", "alice", node(1), "env", "-C", lab.folder,
                      f"DDPRUN_TEST_MARK={self.mark}", lab.ddprun])
         self.assertEqual(terminal.read("up").strip(), "node002 True True 80 24")
-        termios.tcsetwinsize(terminal.fd, (40, 132))
+        set_size(terminal.fd, 40, 132)
         terminal.read("now 132 40")
         self.assertTrue(terminal.is_raw())
         terminal.type("\x03")

@@ -1,13 +1,20 @@
 """A program on a real terminal."""
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import termios
 import time
 
 from launch import DDPRUN, DEADLINE
+
+
+def set_size(fd, rows, columns):
+    """As termios.tcsetwinsize(), which came with Python 3.11."""
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
 
 class OnTerminal:
@@ -22,7 +29,7 @@ class OnTerminal:
                 os.close(modes_known)
                 os.read(known, 1)
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-                termios.tcsetwinsize(0, (24, 80))
+                set_size(0, 24, 80)
                 os.execve(command[0], [*command, *args],
                           {**(env or os.environ), "TERM": "xterm", "PYTHON_COLORS": "0",
                            "DDPRUN_TEST_MARK": mark})

@@ -4,10 +4,10 @@ import os
 import pty
 import re
 import subprocess
-import termios
 import unittest
 
 from launch import DDPRUN, LaunchTest, held, main, wait_until
+from terminal import set_size
 
 DDP_TRAIN = os.environ.get("DDP_TRAIN")
 
@@ -325,7 +325,7 @@ class Terminal(LaunchTest):
     def shown(self, *args, columns=80):
         ours, theirs = pty.openpty()
         self.addCleanup(os.close, ours)
-        termios.tcsetwinsize(theirs, (24, columns))
+        set_size(theirs, 24, columns)
         env = {**os.environ, "TERM": "xterm", "DDPRUN_TEST_MARK": self.mark}
         process = subprocess.Popen([DDPRUN, *args], stdout=theirs, stdin=subprocess.DEVNULL, env=env)
         os.close(theirs)

@@ -3,10 +3,9 @@
 import os
 import signal
 import sys
-import termios
 
 from launch import DDPRUN, LaunchTest, main, state_of, wait_until
-from terminal import OnTerminal
+from terminal import OnTerminal, set_size
 
 PYTHON = sys.executable
 ON_TERMINALS = "import os; print('terminals', *(os.isatty(fd) for fd in range(3)))"
@@ -67,7 +66,7 @@ class Pty(LaunchTest):
                   "print('now', *os.get_terminal_size())")
         terminal = self.on_terminal(PYTHON, "-c", script)
         terminal.read("up")
-        termios.tcsetwinsize(terminal.fd, (40, 132))
+        set_size(terminal.fd, 40, 132)
         self.assertIn("now 132 40", self.ended(terminal))
 
     def test_ctrl_c_is_for_the_foreground_of_the_rank(self):

@@ -189,12 +189,13 @@ enum { SUMS = 12, TURNS = 1 << 22 };
         typedef float vec __attribute__((vector_size(floats * 4)));         \
         vec by = (vec){0} + 0.5f, sum[SUMS] = {by};                         \
         int64_t start = cpu_ns();                                           \
-        for (int i = 0; i < TURNS; i++)                                     \
+        for (int i = 0; i < TURNS; i++) {                                   \
             _Pragma("GCC unroll 12") for (int j = 0; j < SUMS; j++)         \
             {                                                               \
                 sum[j] = sum[j] * by + by;                                  \
                 __asm__ volatile("" : "+x"(sum[j])); /* each is computed */ \
             }                                                               \
+        }                                                                   \
         return 2.0 * floats * SUMS * TURNS / (double)(cpu_ns() - start);    \
     }
 PEAK(peak_avx512, "avx512f", 16)

@@ -43,8 +43,8 @@ void real_clients_start(struct sim *s)
     strv_pushf(&argv, "--from=%s", from);
     strv_pushf(&argv, "--pid=%d", agent_of(s->agent));
     if ((s->load = fork()) == 0) {
-        freopen(getenv("SCALE_JOINED"), "w", stdout);
-        execv(getenv("SCALE_LOAD"), argv.v);
+        if (freopen(getenv("SCALE_JOINED"), "w", stdout))
+            execv(getenv("SCALE_LOAD"), argv.v);
         _exit(127);
     }
     strv_finish(&argv);

@@ -196,35 +196,37 @@ static bool is_bad_data(const struct run *run, const uint32_t *which, int n)
     return b.x && !run->kernels->finite(b.x, floats, false);
 }
 
-/* Each rank tests its share of the test set; the counts are summed exactly. A signal ends
- * the test: it may take longer than there is time to save. */
+/* Each rank tests its share of the test set; the counts are summed exactly. A signal at
+ * any rank ends the test: it may take longer than there is time to save. */
 static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
-    int signal = 0;
-    /* loss, right answers, batches of bad data; signals, SIGINTs, SIGUSR1s */
-    double sums[6] = {0};
-    for (uint32_t i = 0; i < n && !(signal = signals_stop_requested());
-         i += (uint32_t)run->c->how.batch_size) {
-        uint32_t left = n - i, most = (uint32_t)run->c->how.batch_size;
-        int count = (int)(left < most ? left : most), correct = 0;
-        float loss;
+    uint32_t most = (uint32_t)run->c->how.batch_size;
+    double sums[3] = {0};   /* loss, right answers, batches of bad data */
+    int32_t asked[3] = {0}; /* ranks with a signal, with SIGINT, with SIGUSR1 */
+    /* as often as the rank with the largest share has to */
+    for (uint32_t i = 0; i * (uint64_t)run->size < test->n && !asked[0]; i += most) {
+        int count = i >= n ? 0 : n - i < most ? (int)(n - i) : (int)most, correct = 0;
+        float loss = 0;
         const uint32_t *which = run->in_order + first + i;
-        TRY(run->engine_type->evaluate(run->engine, test, which, count, &loss, &correct,
-                                       err));
+        if (count > 0)
+            TRY(run->engine_type->evaluate(run->engine, test, which, count, &loss,
+                                           &correct, err));
         sums[0] += (double)loss * count;
         sums[1] += correct;
         sums[2] += !isfinite(loss) && is_bad_data(run, which, count);
+        int signal = signals_stop_requested();
+        asked[0] = signal != 0;
+        asked[1] = signal == SIGINT;
+        asked[2] = signal == SIGUSR1;
+        TRY(ddp_all_reduce(run->group, asked, 3, DDP_I32, DDP_SUM, err));
     }
-    sums[3] = signal != 0;
-    sums[4] = signal == SIGINT;
-    sums[5] = signal == SIGUSR1;
-    TRY(ddp_all_reduce(run->group, sums, ARRAY_LEN(sums), DDP_F64, DDP_SUM, err));
-    if (sums[3] > 0) {
-        stop(run, sums[4] > 0, sums[5] > 0);
+    if (asked[0]) {
+        stop(run, asked[1] > 0, asked[2] > 0);
         return 0;
     }
+    TRY(ddp_all_reduce(run->group, sums, ARRAY_LEN(sums), DDP_F64, DDP_SUM, err));
     r->test_loss = sums[0] / (double)test->n;
     r->test_accuracy = run->data.task == TASK_REGRESS
                            ? (double)NAN

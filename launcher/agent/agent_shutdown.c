@@ -96,7 +96,7 @@ static void arm_drain(struct agent *a)
 
 static void agent_drain(struct agent *a)
 {
-    grace_done(a->grace);
+    grace_stop(a->grace);
     agent_move(a, AGENT_DRAINING);
     arm_drain(a);
     if (a->ranks) /* the loop would find most ends one by one */
@@ -196,7 +196,6 @@ void agent_shutdown_reset(struct agent *a)
 {
     event_del(a->strays);
     a->end_sig = 0;
-    grace_renew(a->grace);
     agent_move(a, AGENT_ACTIVE);
     a->again = false;
 }

@@ -82,12 +82,7 @@ void grace_begin(struct grace *g, int sig, int64_t grace_ms)
     enter(g, step);
 }
 
-void grace_done(struct grace *g)
-{
-    limit_stop(g->step_limit);
-}
-
-void grace_renew(struct grace *g)
+void grace_stop(struct grace *g)
 {
     limit_stop(g->step_limit);
     g->step = STEP_NONE;

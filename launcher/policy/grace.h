@@ -3,7 +3,7 @@
  * After INT (the user's Ctrl-C) the ranks have the grace time to write a checkpoint, then
  * TERM_AFTER_INT_MS after TERM, then they get KILL. After TERM they have the grace time,
  * then KILL, which grace_before_kill() may delay. A grace time of 0 means KILL at once.
- * KILL is repeated until grace_done(), for at most UNKILLABLE_MS: processes that survive
+ * KILL is repeated until grace_stop(), for at most UNKILLABLE_MS: processes that survive
  * hang in the kernel, or belong to another user.
  */
 #ifndef LAUNCHER_POLICY_GRACE_H
@@ -35,8 +35,7 @@ void grace_before_kill(struct grace *g, bool (*delays)(void *arg));
  * goes straight to KILL. */
 void grace_begin(struct grace *g, int sig, int64_t grace_ms);
 
-/* All processes have exited: stop. */
-void grace_done(struct grace *g);
-void grace_renew(struct grace *g); /* stop, and reset for the next attempt */
+/* All processes have exited, or are given up. The next attempt may begin. */
+void grace_stop(struct grace *g);
 
 #endif

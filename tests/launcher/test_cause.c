@@ -195,7 +195,7 @@ TEST(escalation_never_goes_back)
     grace_begin(g, SIGKILL, 0);
     ck_assert_int_eq(s.n, 2);
     ck_assert_int_eq(s.sigs[1], SIGKILL);
-    grace_renew(g);
+    grace_stop(g);
     grace_begin(g, SIGTERM, 60000);
     ck_assert_int_eq(s.sigs[2], SIGTERM);
     grace_destroy(g);

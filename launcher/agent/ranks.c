@@ -394,9 +394,8 @@ void ranks_stop_starting(struct ranks *r, bool again)
     background_drop(r->thread);
     worker_destroy(r->opened);
     r->opened = NULL;
-    if (again && !r->between && r->next > 0)
+    if (again && r->next > 0)
         forget_input(r);
-    r->between |= again;
     check_over(r);
 }
 
@@ -411,7 +410,7 @@ void ranks_again(struct ranks *r)
     r->attempt++;
     if (r->starting == 0) /* else a call that hangs uses it */
         r->prepared = r->prepared && prepare_fits(r->prep, r->agent);
-    r->stopped = r->between = false;
+    r->stopped = false;
     r->oom_kills = machine_oom_kills();
     event_active(r->starter, EV_TIMEOUT, 0);
 }
@@ -482,11 +481,11 @@ void ranks_credit(struct ranks *r, uint32_t n)
 
 void ranks_input(struct ranks *r, const void *data, size_t n)
 {
-    if ((r->next < r->until || r->between) && n > 0)
+    if (r->next < r->until && n > 0)
         evbuffer_add(r->early, data, n);
     r->early_end |= n == 0;
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
-        if (!r->between && r->workers[i] && takes_input(r, r->share->ranks[i].rank))
+        if (r->workers[i] && takes_input(r, r->share->ranks[i].rank))
             worker_input(r->workers[i], data, n);
     }
 }

@@ -43,7 +43,6 @@ struct ranks {
     struct evbuffer *early;     /* owned: input received before all were started */
     bool early_end;             /* end of input was received */
     bool stopped;
-    bool between;    /* between two attempts: input is kept for the next */
     uint64_t credit; /* bytes of output that may be sent */
 };
 

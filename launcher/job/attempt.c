@@ -73,7 +73,7 @@ void job_started(struct job *j, const char *why)
     j->started_ns = now_ns();
     job_begin_timeout(j);
     job_send_window(j); /* it may have changed since the plan was made */
-    job_input_more(j);
+    job_input_begin(j);
 }
 
 void job_hold(struct job *j)

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,6 +27,7 @@ struct input {
     struct event *ready; /* owned: read event, or for files a timer of 0 */
     struct event *later; /* owned: a timer, while we are in the background */
     size_t credit;
+    bool (*wanted)(void *arg);
     void (*send)(const void *data, size_t n, void *arg);
     void (*failed)(int error, void *arg);
     void *arg;
@@ -56,6 +56,8 @@ static void input_arm(struct input *in)
 static void input_read(struct input *in)
 {
     static char piece[PIECE_MAX];
+    if (!in->wanted(in->arg))
+        return;
     size_t n = in->credit < sizeof piece ? in->credit : sizeof piece;
     struct pollfd p = {.fd = in->fd, .events = POLLIN};
     /* not made non-blocking: the open file is shared with the parent process */
@@ -95,13 +97,17 @@ void input_continue(struct input *in)
     input_arm(in);
 }
 
-struct input *input_create(struct loop *loop, int fd,
+struct input *input_create(struct loop *loop, int fd, bool (*wanted)(void *arg),
                            void (*send)(const void *data, size_t n, void *arg),
                            void (*failed)(int error, void *arg), void *arg)
 {
     struct input *in = xcalloc(1, sizeof *in);
-    *in = (struct input){
-        .loop = loop, .fd = fd, .send = send, .failed = failed, .arg = arg};
+    *in = (struct input){.loop = loop,
+                         .fd = fd,
+                         .wanted = wanted,
+                         .send = send,
+                         .failed = failed,
+                         .arg = arg};
     struct stat st;
     in->polled = fstat(fd, &st) == 0 &&
                  (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || isatty(fd));

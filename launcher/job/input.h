@@ -9,13 +9,15 @@
 
 #include "common/loop.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct input;
 
-/* `fd` is borrowed. `send` gets at most PIECE_MAX bytes per call, and n == 0 at the end
- * of the input, which may be one that cannot be read: `failed` then gets errno. */
-struct input *input_create(struct loop *loop, int fd,
+/* `fd` is borrowed. While `wanted` is false nothing is read, until input_continue().
+ * `send` gets at most PIECE_MAX bytes per call, and n == 0 at the end of the input, which
+ * may be one that cannot be read: `failed` then gets errno. */
+struct input *input_create(struct loop *loop, int fd, bool (*wanted)(void *arg),
                            void (*send)(const void *data, size_t n, void *arg),
                            void (*failed)(int error, void *arg), void *arg);
 void input_destroy(struct input *in);
@@ -23,7 +25,7 @@ void input_destroy(struct input *in);
 /* Add `n` bytes of credit. */
 void input_credit(struct input *in, size_t n);
 
-/* After SIGCONT: ddprun may have the terminal again. */
+/* It may be wanted again; or ddprun may have the terminal again, after SIGCONT. */
 void input_continue(struct input *in);
 
 #endif

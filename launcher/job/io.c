@@ -52,6 +52,16 @@ static bool gets_input(const struct job *j, size_t node)
            (j->opts->input == INPUT_ALL || n->place == j->plan->ranks[0].node);
 }
 
+/* What is read while ranks are being stopped, or rank 0 has no node, would be lost. */
+static bool wants_input(void *arg)
+{
+    const struct job *j = arg;
+    size_t i = 0;
+    while (i < j->alloc->nnodes && !gets_input(j, i))
+        i++;
+    return i < j->alloc->nnodes && j->state >= JOB_RUNNING && !j->restart.pending;
+}
+
 static void on_input(const void *data, size_t size, void *arg)
 {
     struct job *j = arg;
@@ -62,6 +72,7 @@ static void on_input(const void *data, size_t size, void *arg)
         j->nodes[i].input_sent += (uint32_t)size;
     }
     j->streams.window -= size;
+    j->streams.ended |= size == 0;
     const char *bytes = data;
     if (size > 0 && bytes[size - 1] == '\n' && isatty(STDIN_FILENO))
         output_typed(j->output);
@@ -91,6 +102,17 @@ void job_input_more(struct job *j)
     }
 }
 
+void job_input_begin(struct job *j)
+{
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (j->streams.ended && gets_input(j, i))
+            job_send(j, i, MSG(input, NULL, 0));
+    }
+    job_input_more(j);
+    if (j->streams.input)
+        input_continue(j->streams.input);
+}
+
 bool job_send_window(struct job *j)
 {
     if (j->job.rows == 0)
@@ -118,8 +140,8 @@ int job_open_streams(struct job *j, struct ddp_err *err)
     log_sink(on_log_line, j);
     j->terminal = terminal_create();
     if (j->opts->input != INPUT_NONE)
-        j->streams.input =
-            input_create(j->loop, STDIN_FILENO, on_input, on_input_failed, j);
+        j->streams.input = input_create(j->loop, STDIN_FILENO, wants_input, on_input,
+                                        on_input_failed, j);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #define LOG_SUBSYS "job"
 #include "launcher/job/attempt.h"
 #include "launcher/job/hooks.h"
+#include "launcher/job/io.h"
 #include "launcher/job/job_shape.h"
 #include "launcher/job/losses.h"
 
@@ -131,6 +132,7 @@ void job_start_node(struct job *j, unsigned node)
         job_renew_rank(j, pn->ranks[i]);
     n->ended = n->unasked = false;
     job_welcome(j, node);
+    job_input_begin(j);
 }
 
 void job_end_node(struct job *j, unsigned node)

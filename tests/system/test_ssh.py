@@ -95,6 +95,11 @@ class SshTest(LaunchTest):
             pid for pid in marked(self.mark) if read_proc(pid, "comm").strip() == b"ddprun-agent"
         ]
 
+    def kill_agent(self, host):
+        for pid in self.agents():
+            if f"FAKE_HOST={host}\0".encode() in read_proc(pid, "environ"):
+                os.kill(pid, signal.SIGKILL)
+
     # --- starting
 
     def test_flat(self):
@@ -526,6 +531,15 @@ class SshTest(LaunchTest):
                 after = float(re.search(r"\(after (\d+\.\d) s\)", run.err)[1])
                 self.assertLessEqual(1, after)
                 self.assertLess(after, run.seconds)
+
+    def test_the_end_of_the_input_on_another_host(self):
+        script = "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { echo up; exec sleep 60; }; wc -c"
+        run = self.start_hosts("n1:1,n2:1", script, "--spares", "1")
+        self.wait_for(run, "up\n")
+        self.kill_agent("n1")
+        run.wait()
+        self.assert_ended(run, 0)
+        self.assertIn("\n0\n", run.out)
 
     def test_much_output_and_input(self):
         run = self.hosts(

@@ -141,6 +141,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
 void job_drop_link(struct job *j, struct link *l, const char *why)
 {
     unsigned first = job_forget_link(j, l);
+    bool joined = j->nodes[first].joined; /* another agent may be started there at once */
     log_debug("the link to %s is closed: %s", j->nodes[first].host->name, why);
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].via != l)
@@ -150,7 +151,7 @@ void job_drop_link(struct job *j, struct link *l, const char *why)
             job_node_lost(j, i, why);
     }
     link_close(l);
-    if (!j->nodes[first].joined)
+    if (!joined)
         start_failed(j, first, why);
     job_check(j);
 }

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import test_watch
-from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, stat_of, wait_until, who_is_left
+from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, stat_of, wait_until, wait_until_settled, who_is_left
 
 # Understands what ddprun says to ssh; the host's name says how it behaves.
 FAKE_SSH = r"""#!/bin/sh
@@ -540,6 +540,25 @@ class SshTest(LaunchTest):
         run.wait()
         self.assert_ended(run, 0)
         self.assertIn("\n0\n", run.out)
+
+    def test_input_while_no_host_reads_it(self):
+        go = self.path("go")
+        self.write("ssh", f"#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.05; done\n" + FAKE_SSH, 0o755)
+        self.write("go", "")
+        script = "[ $TORCHELASTIC_RESTART_COUNT = 1 ] || { echo up; exec sleep 60; }; wc -c"
+        run = self.start("--ssh", self.ssh, "-H", "n1:1", "--node-wait", "60s", "sh", "-c", script,
+                         env={"FAKE_LOG": self.log}, stdin="x" * 300000)
+        self.wait_for(run, "up\n")
+        os.unlink(go)
+        self.kill_agent("n1")
+        self.wait_for(run, "too few hosts are left", "err")
+        run.process.stdin.write(b"x" * 50000)  # as much as a pipe holds
+        run.process.stdin.flush()
+        wait_until_settled(self.mark)
+        self.write("go", "")
+        run.wait()
+        self.assert_ended(run, 0)
+        self.assertIn("\n350000\n", run.out)
 
     def test_much_output_and_input(self):
         run = self.hosts(

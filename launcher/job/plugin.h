@@ -162,6 +162,7 @@ void job_host_offered(struct job *j, unsigned node, bool offered);    /* it is l
 void job_host_failed(struct job *j, unsigned node, const char *line); /* its start has */
 bool job_node_usable(const struct job_node *n);
 bool job_has_enough(struct job *j);     /* nodes for another attempt? */
+bool job_any_held(const struct job *j); /* not known yet: one may be released */
 bool job_can_grow(const struct job *j); /* would the next attempt have more nodes? */
 bool job_can_drop(const struct job *j); /* ... without those that are not offered? */
 /* Stop the ranks and start them again, with other nodes: one line. */

@@ -128,8 +128,7 @@ bool job_has_enough(struct job *j)
     return j->plan && (pair(j, false) || nodes_suffice(j, true));
 }
 
-/* A node may be released and take a place: then it is not known yet. */
-static bool any_held(const struct job *j)
+bool job_any_held(const struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (job_node_connected(&j->nodes[i]) && j->nodes[i].holds > 0)
@@ -141,7 +140,7 @@ static bool any_held(const struct job *j)
 bool job_can_replace(struct job *j)
 {
     return j->plan && job_losses(j) != 0 &&
-           (j->opts->node_wait_ms > 0 || any_held(j) || job_has_enough(j));
+           (j->opts->node_wait_ms > 0 || job_any_held(j) || job_has_enough(j));
 }
 
 bool job_can_grow(const struct job *j)

@@ -332,21 +332,11 @@ static void on_deadline(evutil_socket_t fd, short what, void *arg)
     job_check(e->j);
 }
 
-static bool any_held(const struct job *j)
-{
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        const struct job_node *n = &j->nodes[i];
-        if (n->joined && job_node_connected(n) && n->holds > 0)
-            return true;
-    }
-    return false;
-}
-
 static bool on_may_restart(void *state)
 {
     struct elastic *e = state;
     bool enough = job_has_enough(e->j);
-    if (!enough && any_held(e->j))
+    if (!enough && job_any_held(e->j))
         return false; /* it may be enough later */
     if (enough || e->over || e->j->opts->node_wait_ms == 0) {
         e->waits = false;

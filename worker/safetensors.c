@@ -81,13 +81,14 @@ static int write_content(int fd, const char *header, const struct array *arrays,
 }
 
 /* Creates the file empty and locked, so that two writers do not mix. Another user may
- * have put a link there. */
+ * have put a link or a FIFO there. */
 static int open_part(const char *part, struct ddp_err *err)
 {
     enum { TURNS = 100 };
     for (int i = 0; i < TURNS; i++) {
         struct stat mine, there;
-        int fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+        int fd =
+            open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
         if (fd < 0)
             return err_errno(err, "cannot create '%s'", part);
         if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {

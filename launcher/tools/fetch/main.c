@@ -201,7 +201,7 @@ static int fetch_locked(const struct fetch *f, const struct data_file *file,
 {
     OWNED char *part = xasprintf("%s.part", path);
     SCOPED(close_fd)
-    int fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     if (fd < 0)
         return err_errno(err, "cannot write '%s'", part);
     int rc;

@@ -94,13 +94,10 @@ int normalise_measure(const char *name, const uint8_t *pixels, size_t n, int cha
         measure_channel(pixels + (size_t)c * plane, n, (size_t)channels * plane, plane,
                         &mean, &variance);
         if (!(variance > 0))
-            return channels == 1
-                       ? err_set(err, "'%s': all pixels of the training images are alike",
-                                 name)
-                       : err_set(err,
-                                 "'%s': all pixels of channel %d of the training images "
-                                 "are alike: give --normalize numbers, or 'none'",
-                                 name, c);
+            return err_set(err,
+                           "'%s': all pixels of channel %d of the training images are "
+                           "alike: give --normalize numbers, or 'none'",
+                           name, c);
         out->mean[c] = (float)(mean / 255);
         out->std[c] = (float)(sqrt(variance) / 255);
     }

@@ -154,7 +154,8 @@ static const struct {
     {"t10k-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x01\0\0\0\x01\0\0\0\x02zz", 18,
      "'%s/t10k-images-idx3-ubyte': training images are 1x1x1, test images 1x1x2"},
     {"train-images-idx3-ubyte", "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x01zz", 18,
-     "'%s': all pixels of the training images are alike"},
+     "'%s': all pixels of channel 0 of the training images are alike: give --normalize "
+     "numbers, or 'none'"},
 };
 
 static void put(const char *dir, const char *file, const char *bytes, size_t n)

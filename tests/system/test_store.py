@@ -196,6 +196,23 @@ class Store(LaunchTest):
         self.assertEqual(first, 20000)
         self.assertGreater(second, 20000)
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can make networks; needs root")
+    def test_claims_of_all_ports_do_not_stop_a_job(self):
+        """As another user could make them."""
+        claim = self.write("claim.py", """
+import socket, subprocess, sys
+with open("/proc/sys/net/ipv4/ip_local_port_range", "w") as f:
+    f.write("20001 20009")
+claims = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(10)]
+for i, s in enumerate(claims):
+    s.bind(f"\\0ddprun-port-{20000 + i}")
+subprocess.run(("ip", "link", "set", "lo", "up"), check=True)
+sys.exit(subprocess.call(sys.argv[1:]))
+""")
+        launch = self.sh(1, "echo $MASTER_PORT", command=["unshare", "-n", "python3", claim, DDPRUN])
+        self.assert_ended(launch, 0)
+        self.assertRegex(launch.out, r"^2000\d\n$")
+
     def test_rank_0_may_host_the_store_itself(self):
         launch = self.python(
             2,

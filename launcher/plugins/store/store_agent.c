@@ -305,25 +305,26 @@ static int port_to_try(void)
     return LEAST + (int)(drawn % (unsigned)(first - LEAST));
 }
 
-static int take_port(struct store_host *h, int port, struct ddp_err *err)
+static int take_port(struct store_host *h, int port, bool unclaimed, struct ddp_err *err)
 {
     SCOPED(close_fd) int fd = sock_listen(NULL, port, &h->port, err);
     if (fd < 0)
         return -1;
-    return claim_port(h, err);
+    return claim_port(h, err) < 0 && unclaimed ? -1 : 0;
 }
 
 /* A port for rank 0 to listen on, at all addresses, as PyTorch does. It is free now;
  * other processes rarely bind a port outside the kernel's range, and no other job claims
- * it, so it should be free when rank 0 binds it. */
+ * it, so it should be free when rank 0 binds it. If another user has claimed them all,
+ * one that the kernel gives may do. */
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
     enum { TRIES = 10 };
     int rc = -1;
     for (int i = 0; i < TRIES && !h->wanted_port && rc < 0; i++)
-        rc = take_port(h, port_to_try(), err);
+        rc = take_port(h, port_to_try(), true, err);
     if (rc < 0)
-        rc = take_port(h, h->wanted_port, err);
+        rc = take_port(h, h->wanted_port, h->wanted_port > 0, err);
     return rc < 0 && h->wanted_port ? err_prefix(err, port_advice) : rc;
 }
 

@@ -535,6 +535,8 @@ TEST(nonsense_is_refused)
     ck_assert_str_eq(err.text, "a message with rank -1 in a group of 1");
     ck_assert_int_eq(ddp_send(g, &byte, SIZE_MAX, 0, 0, &err), -1);
     ck_assert_str_eq(err.text, "18446744073709551615 bytes are more than memory has");
+    ck_assert_int_eq(ddp_all_reduce(g, &byte, SIZE_MAX / 4, DDP_U8, DDP_SUM, &err), -1);
+    ck_assert_str_eq(err.text, "4611686018427387903 elements are more than memory has");
     ck_assert_int_eq(ddp_all_gatherv(g, &byte, &byte, NULL, DDP_U8, &err), -1);
     ck_assert_str_eq(err.text, "the list of counts is NULL");
     ck_assert_int_eq(ddp_gatherv(g, &byte, 1, &byte, NULL, DDP_U8, 0, &err), -1);

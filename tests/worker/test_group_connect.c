@@ -143,7 +143,7 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size)
     int rc = __real_getsockopt(fd, level, name, value, size);
     if (silent && level == IPPROTO_TCP && name == TCP_INFO) {
         ((struct tcp_info *)value)->tcpi_retransmits = 7;
-        ((struct tcp_info *)value)->tcpi_rto = 12800000;
+        ((struct tcp_info *)value)->tcpi_rto = 25600000;
     }
     return rc;
 }

@@ -102,16 +102,16 @@ void tcp_prepare_to_send(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }
 
-/* The kernel doubles its timeout with each retransmission: at least half of SILENCE_MS
- * has passed. To a rank that has no room, as it computes, it sends probes, which a live
- * host acknowledges; TCP_USER_TIMEOUT would end that connection, too. */
+/* The kernel doubles its timeout with each retransmission: about as much has passed. To a
+ * rank that has no room, as it computes, it sends probes, which a live host acknowledges;
+ * TCP_USER_TIMEOUT would end that connection, too. */
 bool tcp_is_silent(int fd)
 {
     struct tcp_info info;
     socklen_t size = sizeof info;
     if (fd < 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0)
         return false;
-    return (info.tcpi_retransmits > 0 && info.tcpi_rto >= SILENCE_MS / 2 * 1000) ||
+    return (info.tcpi_retransmits > 0 && info.tcpi_rto >= SILENCE_MS * 1000) ||
            (info.tcpi_probes > 2 && info.tcpi_last_ack_recv >= SILENCE_MS);
 }
 

@@ -206,8 +206,7 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
         p->stages[s] = (struct stage){.p = p, .from = first[s], .to = first[s + 1]};
     pool_set(p->threads); /* the first stage's, and what views are made for */
     for (int m = 0, most = (max_batch + p->micro - 1) / p->micro; m < p->micro; m++)
-        if (!(p->parts[m].view = model_create_view(model, most, err)))
-            goto fail;
+        p->parts[m].view = model_create_view(model, most);
     rc = pthread_create(&p->thread, NULL, stage_thread, p);
     if (rc != 0) {
         err_set(err, "--stages %d: cannot start a thread: %s", PIPELINE_STAGES,

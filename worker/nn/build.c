@@ -206,8 +206,7 @@ static int make_slots(struct model *m, struct ddp_err *err)
     }
     free(slots);
     for (int i = 0; i < MODEL_MAX_SLOTS; i++)
-        if (sizes[i] > 0)
-            model_want(m, &m->slots[i], sizes[i]);
+        model_want(m, &m->slots[i], sizes[i]);
     return enough ? 0
                   : err_set(err,
                             "model '%s' needs the gradients of more than %d layers' "

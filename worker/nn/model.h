@@ -138,7 +138,7 @@ struct model_size model_size(const struct model *m);
 /* Creates a view: another instance with the same weights and buffers, which must
  * outlive it, and its own activations for up to max_batch samples. Its gradients go to
  * the block that those of `of` go to now. */
-struct model *model_create_view(struct model *of, int max_batch, struct ddp_err *err);
+struct model *model_create_view(struct model *of, int max_batch);
 void model_destroy(struct model *m);
 
 const struct model_type *model_type(const struct model *m);

@@ -67,18 +67,20 @@ int run_read_prompt(struct run *run, struct ddp_err *err)
 void run_sample(struct run *run)
 {
     const struct dataset *d = &run->data;
-    int window = d->shape.W;
+    int window = d->shape.W, choice = d->shape.outputs;
     size_t n = run->prompt_tokens, all = n + (size_t)run->c->sample;
     OWNED uint32_t *tokens = xcalloc(all, sizeof *tokens);
     struct random random = random_make(run->state.seed, STREAM_SAMPLE);
     memcpy(tokens, run->prompt, n * sizeof *tokens);
+    if (d->token_bytes == 1 && choice > 256) /* what is not in the data is no byte */
+        choice = 256;
     progress_say(&run->progress, "sample      of %zu tokens:", all);
     for (size_t i = 0; i < all && run->end != RUN_STOPPED; i++) {
         int seen = i < (size_t)window ? (int)i : window;
         int known = i > n && i <= (size_t)window ? seen - 1 : 0; /* later all move */
         if (i >= n)
             tokens[i] = draw(model_next(run->model, tokens + i - seen, known, seen),
-                             d->shape.outputs, &random);
+                             choice, &random);
         if (d->token_bytes == 1)
             putchar((int)tokens[i]);
         else

@@ -88,7 +88,6 @@ static void alone(const struct coll *c)
 
 static void start(struct ddp_group *g, struct ddp_request *r)
 {
-    r->group = g;
     r->ended = is_alone(g, &r->coll);
     group_enter(g, r);
     if (r->ended)

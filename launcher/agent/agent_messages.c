@@ -100,6 +100,8 @@ static void take_plan(struct msg_job *job, struct msg_job *m)
     job->nnodes = m->nnodes;
     job->master_port = m->master_port;
     job->rank0_port = m->rank0_port;
+    job->rows = m->rows; /* 0 if there is more than one rank now */
+    job->columns = m->columns;
     take_text(&job->master_addr, &m->master_addr);
     take_text(&job->node_list, &m->node_list);
     take_text(&job->tasks_per_node, &m->tasks_per_node);

@@ -275,8 +275,11 @@ int job_make_plan(struct job *j, struct ddp_err *err)
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
     j->running = j->plan->nranks;
     j->job.nranks = (uint32_t)j->plan->nranks;
+    /* the output has begun with tags if there were more ranks */
+    bool terminal =
+        terminal_wanted(j->opts, j->plan->nranks) && (!j->output || j->job.rows > 0);
     j->job.rows = 0;
-    if (terminal_wanted(j->opts, j->plan->nranks))
+    if (terminal)
         terminal_size(&j->job.rows, &j->job.columns);
     else
         j->job.columns =

@@ -11,7 +11,9 @@ import subprocess
 import time
 
 import test_watch
-from launch import PATIENT, LaunchTest, main, marked, parent_of, read_proc, stat_of, wait_until, wait_until_settled, who_is_left
+from launch import (PATIENT, LaunchTest, main, marked, parent_of, read_proc, stat_of, wait_until,
+                    wait_until_settled, who_is_left)
+from terminal import OnTerminal
 
 # Understands what ddprun says to ssh; the host's name says how it behaves.
 FAKE_SSH = r"""#!/bin/sh
@@ -540,6 +542,34 @@ class SshTest(LaunchTest):
         run.wait()
         self.assert_ended(run, 0)
         self.assertIn("\n0\n", run.out)
+
+    def on_terminal(self, *args):
+        script = "tty >/dev/null && echo tty || echo pipe; exec sleep 60"
+        return OnTerminal(self.mark, "--ssh", self.ssh, "--grace", "1s", *args, "sh", "-c", script,
+                          env={**os.environ, "FAKE_LOG": self.log})
+
+    def test_one_rank_of_two_keeps_its_pipes(self):
+        """A terminal that is raw for a rank that has none would take Ctrl-C from the user."""
+        terminal = self.on_terminal("-H", "n1:1,n2:1", "--nnodes", "1:2")
+        for _ in range(2):
+            terminal.read("pipe")
+        self.kill_agent("n2")
+        terminal.read("[0] pipe\r\n")
+        terminal.type("\x03")
+        terminal.read()
+        self.assertEqual(terminal.end(), 130)
+
+    def test_two_ranks_of_one_have_pipes(self):
+        hosts = self.write("hosts", "n1:1\n")
+        terminal = self.on_terminal("--host-discovery-script", f"cat {hosts}", "--nnodes", "1:2",
+                                    "--grow", "now", "--discovery-interval", "100ms")
+        terminal.read("tty\r\n")
+        self.write("hosts", "n1:1\nn2:1\n")
+        for _ in range(2):
+            terminal.read("pipe\r\n")
+        terminal.type("\x03")
+        terminal.read()
+        self.assertEqual(terminal.end(), 130)
 
     def test_input_while_no_host_reads_it(self):
         go = self.path("go")

@@ -23,6 +23,7 @@
 
 #include <limits.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 /* ms: in `draining`, a stream that stays open and idle is closed after this: a process
@@ -43,11 +44,14 @@ static enum kill_tree_rule spare_others(const struct ancestry_proc *p, void *arg
     return ssh || AGENT_HOOKS_ANY(a, spares, p->pid) ? KILL_TREE_SPARE : KILL_TREE_TAKE;
 }
 
-/* A running rank gets its signals with its whole group. */
+/* A running rank gets its signals with its whole group. A FUSE server outside it, such as
+ * Apptainer's squashfuse_ll, holds the rank's image: it ends by itself when the rank has.
+ */
 static enum kill_tree_rule pass_live_groups(const struct ancestry_proc *p, void *arg)
 {
     struct agent *a = arg;
-    if (a->ranks && ranks_has_group(a->ranks, p->group))
+    if (a->ranks && (ranks_has_group(a->ranks, p->group) ||
+                     (ranks_running(a->ranks) && strstr(p->name, "fuse"))))
         return KILL_TREE_PASS;
     return spare_others(p, arg);
 }

@@ -131,6 +131,17 @@ class Launcher(LaunchTest):
         for rank in range(2):
             self.assertIn(f"[{rank}] cleaned\n", launch.out)
 
+    def test_what_serves_a_ranks_files_is_not_ended_before_it(self):
+        """Apptainer's squashfuse_ll has a process group of its own; without it the image is gone."""
+        server = self.write("squashfuse_ll", "#!/bin/sh\nmkfifo $1; exec 3<>$1; read x <&3\n", 0o755)
+        fifo = self.path("fifo$RANK")
+        launch = self.running("trap 'sleep 1; grep -aq fuse /proc/$s/cmdline && echo served; kill $s; exit 0' TERM; "
+                              f"setsid {server} {fifo} & s=$!; until [ -e {fifo} ]; do sleep 0.05; done; "
+                              "echo up; while :; do sleep 0.05; done", *PATIENT)
+        self.end_by(launch, signal.SIGTERM, 143, deadline=40)
+        for rank in range(2):
+            self.assertIn(f"[{rank}] served\n", launch.out)
+
     def test_ctrl_c_is_orderly(self):
         launch = self.running("trap 'echo cleaned; exit 0' INT TERM; echo up; "
                               "while :; do sleep 0.1; done", *PATIENT)

@@ -284,9 +284,9 @@ class Ends(LabTest):
         self.assertEqual(launch.out.count("bye\n"), 3)
 
     def send_junk(self, name):
-        """Bytes that are none of ours for every port that `name` listens on."""
+        """Bytes that are none of ours for every port where other hosts reach `name`."""
         listening = hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH")
-        ports = {int(m[1]) for m in re.finditer(rf":(\d+) .*\"{name}\"", listening)}
+        ports = {int(m[1]) for m in re.finditer(rf"(?<!127\.0\.0\.1):(\d+) .*\"{name}\"", listening)}
         self.assertTrue(ports, listening)
         for port in ports:
             code = (

@@ -218,7 +218,10 @@ int job_losses(const struct job *j)
     const struct opts *o = j->opts;
     if (job_may_gain(j))
         return -1;
-    return o->spares + (o->min_nnodes > 0 ? o->nnodes - o->min_nnodes : 0);
+    int hosts = (int)j->alloc->nnodes - o->spares;
+    int most = o->nnodes < hosts ? o->nnodes : hosts;
+    return o->spares +
+           (o->min_nnodes > 0 && most > o->min_nnodes ? most - o->min_nnodes : 0);
 }
 
 bool job_is_spare(const struct job *j, size_t node)

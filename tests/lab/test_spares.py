@@ -272,7 +272,7 @@ class Fewer(LossTest):
     SIZES = "echo $RANK $(hostname) $TORCHELASTIC_RESTART_COUNT $WORLD_SIZE $GROUP_WORLD_SIZE; "
 
     def test_ranks_are_numbered_anew(self):
-        launch = self.begin((1, 2, 3), script=self.SIZES + "[ $WORLD_SIZE = 4 ] || exec sleep 50")
+        launch = self.begin((1, 2, 3), nnodes="2:8", script=self.SIZES + "[ $WORLD_SIZE = 4 ] || exec sleep 50")
         self.up(launch, (0, 1), (2, 2), (5, 3), attempt="0 6 3")
         self.lose(2)
         launch.wait()

@@ -24,6 +24,11 @@ class Mpi:
         return program
 
 
+def needs_pmix(file):
+    """Ubuntu 24.04's MPICH was built for PMIx: no Hydra can start its programs."""
+    return "libpmix" in subprocess.check_output(["ldd", file], text=True)
+
+
 OPENMPI = Mpi("openmpi", ("mpicc.openmpi",))
 MPICH = Mpi("mpich", ("mpicc.mpich",))
 # without a bond to two cores that others use, and without what tests do not look at

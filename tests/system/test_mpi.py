@@ -61,7 +61,7 @@ class Programs:
         launched = self.check(3, "abort")
         self.assert_ended(launched, 42)
         self.assertIn("ddprun: rank 2 on ", launched.err)
-        self.assertIn(" called MPI_Abort with code 42 (after", launched.err)
+        self.assertRegex(launched.err, r" called MPI_Abort with code 42( and '.*')? \(after")
 
     def test_who_leaves_without_finalize_fails_the_job(self):
         launched = self.check(3, "leave")
@@ -229,12 +229,17 @@ class Mpich(Programs, launch.LaunchTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        cls.by_pmix = mpi.needs_pmix(cls.program)
+        if cls.by_pmix:
+            return
         # Debian's 5.0 does not, under any launcher
         own = subprocess.run(["mpiexec.mpich", "-n", "2", cls.program, "hello"], env={**os.environ, **mpi.QUICK},
                              stdout=subprocess.PIPE, text=True, check=True)
         cls.finds_host = "2 of them here" in own.stdout
 
     def test_it_does_not_find_others_by_pmix(self):
+        if self.by_pmix:
+            self.skipTest("this MPICH was built for PMIx; needs system an MPICH that is not")
         launched = self.check(2, "hello", "--mpi", "pmix")
         self.assert_ended(launched, 125)
         self.assertIn("needs PMI, which is not served", launched.err)

@@ -11,6 +11,11 @@ import tempfile
 RANKS = 3
 
 
+def needs_pmix(file):
+    """Ubuntu 24.04's MPICH was built for PMIx: no Hydra can start its programs."""
+    return os.path.exists(file) and "libpmix" in subprocess.check_output(["ldd", file], text=True)
+
+
 def run(launcher, program, shims, *args, options=(), **more):
     """Exit status, and what was written to stdout and stderr."""
     command = [launcher, *options, "-np", str(RANKS), program, *args]
@@ -60,6 +65,8 @@ def main():
     failed = False
     with tempfile.TemporaryDirectory(prefix="ddp-mpi-") as folder:
         for launcher in here:
+            if "hydra" in launcher and needs_pmix(f"{shims}/ddpgroup-mpich.so"):
+                continue
             rc, text = run(launcher, results, shims, f"file://{folder}/meeting")
             failed |= rc != 0
             print(f"{launcher}: {rc}\n{text}")

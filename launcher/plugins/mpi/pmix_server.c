@@ -23,6 +23,7 @@
 #include "common/thread.h"
 #include "launcher/contract.h"
 #include "launcher/plugins/mpi/pmix_impl.h"
+#include "launcher/plugins/mpi/pmix_list.h"
 #include "launcher/plugins/mpi/pmix_listener.h"
 #include "launcher/plugins/mpi/pmix_sessions.h"
 #include "launcher/plugins/mpi/pmix_world.h"
@@ -155,21 +156,17 @@ static int init_library(struct pmix_server *s, struct ddp_err *err)
     bool no = false, yes = true;
     pmix_rank_t rank = s->serve.node;
     snprintf(name, sizeof name, "%s-server", s->serve.nspace);
-    void *list = PMIx_Info_list_start();
-    PMIx_Info_list_add(list, PMIX_SERVER_NSPACE, name, PMIX_STRING);
-    PMIx_Info_list_add(list, PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
-    PMIx_Info_list_add(list, PMIX_SERVER_TMPDIR, s->dir, PMIX_STRING);
-    PMIx_Info_list_add(list, PMIX_SYSTEM_TMPDIR, s->dir, PMIX_STRING);
-    PMIx_Info_list_add(list, PMIX_HOSTNAME, s->serve.host, PMIX_STRING);
-    PMIx_Info_list_add(list, PMIX_SERVER_TOOL_SUPPORT, &no, PMIX_BOOL);
-    PMIx_Info_list_add(list, PMIX_SERVER_SHARE_TOPOLOGY, &yes, PMIX_BOOL);
-    pmix_data_array_t array = {0};
-    pmix_status_t rc = PMIx_Info_list_convert(list, &array);
-    PMIx_Info_list_release(list);
-    if (rc == PMIX_SUCCESS)
-        rc = PMIx_server_init(pmix_calls_begin(s), array.array, array.size);
+    struct pmix_list list = {0};
+    pmix_list_add(&list, PMIX_SERVER_NSPACE, name, PMIX_STRING);
+    pmix_list_add(&list, PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
+    pmix_list_add(&list, PMIX_SERVER_TMPDIR, s->dir, PMIX_STRING);
+    pmix_list_add(&list, PMIX_SYSTEM_TMPDIR, s->dir, PMIX_STRING);
+    pmix_list_add(&list, PMIX_HOSTNAME, s->serve.host, PMIX_STRING);
+    pmix_list_add(&list, PMIX_SERVER_TOOL_SUPPORT, &no, PMIX_BOOL);
+    pmix_list_add(&list, PMIX_SERVER_SHARE_TOPOLOGY, &yes, PMIX_BOOL);
+    pmix_status_t rc = PMIx_server_init(pmix_calls_begin(s), list.v, list.n);
     s->inited = rc == PMIX_SUCCESS;
-    PMIX_DATA_ARRAY_DESTRUCT(&array);
+    pmix_list_finish(&list);
     return s->inited ? 0
                      : err_set(err, "libpmix does not start: %s", PMIx_Error_string(rc));
 }

@@ -8,6 +8,7 @@
 #include "common/apps.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "launcher/plugins/mpi/pmix_list.h"
 
 #include <pmix.h>
 #include <pmix_server.h>
@@ -21,35 +22,24 @@ static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
     return err_set(err, "PMIx cannot %s: %s", what, PMIx_Error_string(rc));
 }
 
-/* libpmix copies the values. */
-static void add_u32(void *list, const char *key, uint32_t v)
+static void add_u32(struct pmix_list *list, const char *key, uint32_t v)
 {
-    PMIx_Info_list_add(list, key, &v, PMIX_UINT32);
+    pmix_list_add(list, key, &v, PMIX_UINT32);
 }
 
-static void add_u16(void *list, const char *key, uint16_t v)
+static void add_u16(struct pmix_list *list, const char *key, uint16_t v)
 {
-    PMIx_Info_list_add(list, key, &v, PMIX_UINT16);
+    pmix_list_add(list, key, &v, PMIX_UINT16);
 }
 
-static void add_rank(void *list, const char *key, pmix_rank_t v)
+static void add_rank(struct pmix_list *list, const char *key, pmix_rank_t v)
 {
-    PMIx_Info_list_add(list, key, &v, PMIX_PROC_RANK);
+    pmix_list_add(list, key, &v, PMIX_PROC_RANK);
 }
 
-static void add_text(void *list, const char *key, const char *v)
+static void add_text(struct pmix_list *list, const char *key, const char *v)
 {
-    PMIx_Info_list_add(list, key, v, PMIX_STRING);
-}
-
-/* Add a nested array; frees `inner`. */
-static void add_list(void *list, const char *key, void *inner)
-{
-    pmix_data_array_t array;
-    PMIx_Info_list_convert(inner, &array);
-    PMIx_Info_list_add(list, key, &array, PMIX_DATA_ARRAY);
-    PMIX_DATA_ARRAY_DESTRUCT(&array);
-    PMIx_Info_list_release(inner);
+    pmix_list_add(list, key, v, PMIX_STRING);
 }
 
 static char *peers_of(const struct rankmap_node *n)
@@ -65,35 +55,36 @@ static char *peers_of(const struct rankmap_node *n)
     return text;
 }
 
-static void add_proc(void *list, const struct rankmap *map, const struct strv *apps,
-                     uint32_t node, uint32_t rank, uint32_t local)
+static void add_proc(struct pmix_list *list, const struct rankmap *map,
+                     const struct strv *apps, uint32_t node, uint32_t rank,
+                     uint32_t local)
 {
     unsigned first, app = apps_of(apps, rank, &first);
-    void *proc = PMIx_Info_list_start();
-    add_rank(proc, PMIX_RANK, rank); /* must be the first entry */
-    add_rank(proc, PMIX_GLOBAL_RANK, rank);
-    add_rank(proc, PMIX_APP_RANK, rank - first);
-    add_u32(proc, PMIX_APPNUM, app);
-    add_u16(proc, PMIX_LOCAL_RANK, (uint16_t)local);
-    add_u16(proc, PMIX_NODE_RANK, (uint16_t)local);
-    add_u32(proc, PMIX_NODEID, node);
-    add_text(proc, PMIX_HOSTNAME, map->nodes[node].host);
-    add_list(list, PMIX_PROC_DATA, proc);
+    struct pmix_list proc = {0};
+    add_rank(&proc, PMIX_RANK, rank); /* must be the first entry */
+    add_rank(&proc, PMIX_GLOBAL_RANK, rank);
+    add_rank(&proc, PMIX_APP_RANK, rank - first);
+    add_u32(&proc, PMIX_APPNUM, app);
+    add_u16(&proc, PMIX_LOCAL_RANK, (uint16_t)local);
+    add_u16(&proc, PMIX_NODE_RANK, (uint16_t)local);
+    add_u32(&proc, PMIX_NODEID, node);
+    add_text(&proc, PMIX_HOSTNAME, map->nodes[node].host);
+    pmix_list_add_list(list, PMIX_PROC_DATA, &proc);
 }
 
-static void add_node(void *list, const struct rankmap *map, const struct strv *apps,
-                     uint32_t node)
+static void add_node(struct pmix_list *list, const struct rankmap *map,
+                     const struct strv *apps, uint32_t node)
 {
     const struct rankmap_node *n = &map->nodes[node];
     OWNED char *peers = peers_of(n);
-    void *info = PMIx_Info_list_start();
-    add_text(info, PMIX_HOSTNAME, n->host);
-    add_u32(info, PMIX_NODEID, node);
-    add_u32(info, PMIX_LOCAL_SIZE, n->nranks);
-    add_u32(info, PMIX_NODE_SIZE, n->nranks);
-    add_rank(info, PMIX_LOCALLDR, (pmix_rank_t)n->ranks.spans[0].lo);
-    add_text(info, PMIX_LOCAL_PEERS, peers);
-    add_list(list, PMIX_NODE_INFO_ARRAY, info);
+    struct pmix_list info = {0};
+    add_text(&info, PMIX_HOSTNAME, n->host);
+    add_u32(&info, PMIX_NODEID, node);
+    add_u32(&info, PMIX_LOCAL_SIZE, n->nranks);
+    add_u32(&info, PMIX_NODE_SIZE, n->nranks);
+    add_rank(&info, PMIX_LOCALLDR, (pmix_rank_t)n->ranks.spans[0].lo);
+    add_text(&info, PMIX_LOCAL_PEERS, peers);
+    pmix_list_add_list(list, PMIX_NODE_INFO_ARRAY, &info);
     uint32_t local = 0;
     for (size_t i = 0; i < n->ranks.n; i++) {
         for (int r = n->ranks.spans[i].lo; r <= n->ranks.spans[i].hi; r++)
@@ -102,7 +93,8 @@ static void add_node(void *list, const struct rankmap *map, const struct strv *a
 }
 
 /* libpmix may compress long lists to a blob that contains zero bytes: use PMIX_REGEX. */
-static int add_maps(void *list, const struct rankmap *map, struct ddp_err *err)
+static int add_maps(struct pmix_list *list, const struct rankmap *map,
+                    struct ddp_err *err)
 {
     OWNED char *names = NULL, *sets = NULL, *regex = NULL, *ppn = NULL;
     size_t nnames, nsets;
@@ -118,14 +110,14 @@ static int add_maps(void *list, const struct rankmap *map, struct ddp_err *err)
     if (rc == PMIX_SUCCESS)
         rc = PMIx_generate_ppn(sets, &ppn);
     if (rc == PMIX_SUCCESS) {
-        PMIx_Info_list_add(list, PMIX_NODE_MAP, regex, PMIX_REGEX);
-        PMIx_Info_list_add(list, PMIX_PROC_MAP, ppn, PMIX_REGEX);
+        pmix_list_add(list, PMIX_NODE_MAP, regex, PMIX_REGEX);
+        pmix_list_add(list, PMIX_PROC_MAP, ppn, PMIX_REGEX);
     }
     return rc == PMIX_SUCCESS ? 0 : failed(rc, "write down the map", err);
 }
 
-static int add_job(void *list, const struct msg_serve *s, const struct rankmap *map,
-                   const char *dir, struct ddp_err *err)
+static int add_job(struct pmix_list *list, const struct msg_serve *s,
+                   const struct rankmap *map, const char *dir, struct ddp_err *err)
 {
     const struct rankmap_node *here = &map->nodes[s->node];
     OWNED char *peers = peers_of(here);
@@ -165,21 +157,16 @@ static int register_clients(const struct msg_serve *s, const struct rankmap *map
 int pmix_world_register(const struct msg_serve *s, const struct rankmap *map,
                         const char *dir, struct ddp_err *err)
 {
-    void *list = PMIx_Info_list_start();
-    int rc = add_job(list, s, map, dir, err);
+    struct pmix_list list = {0};
+    int rc = add_job(&list, s, map, dir, err);
     for (uint32_t i = 0; rc == 0 && i < map->nnodes; i++)
-        add_node(list, map, &s->apps, i);
-    pmix_data_array_t array = {0};
-    if (rc == 0 && PMIx_Info_list_convert(list, &array) != PMIX_SUCCESS)
-        rc = err_set(err, "PMIx cannot convert a list");
-    PMIx_Info_list_release(list);
+        add_node(&list, map, &s->apps, i);
     if (rc == 0) {
-        pmix_status_t st =
-            PMIx_server_register_nspace(s->nspace, (int)map->nodes[s->node].nranks,
-                                        array.array, array.size, NULL, NULL);
+        pmix_status_t st = PMIx_server_register_nspace(
+            s->nspace, (int)map->nodes[s->node].nranks, list.v, list.n, NULL, NULL);
         if (st != PMIX_SUCCESS && st != PMIX_OPERATION_SUCCEEDED)
             rc = failed(st, "register the job", err);
-        PMIX_DATA_ARRAY_DESTRUCT(&array);
     }
+    pmix_list_finish(&list);
     return rc < 0 ? rc : register_clients(s, map, err);
 }

@@ -259,10 +259,10 @@ void job_forget_plan(struct job *j)
 
 static int check_plan(struct job *j, struct ddp_err *err)
 {
-    if (j->opts->pty == PTY_ON && j->plan->nranks > 1)
-        return err_set(err, "--pty is for one rank, and there are more; use -np 1");
     if (j->output) /* the next attempts go on without ranks or files that are missing */
         return 0;
+    if (j->opts->pty == PTY_ON && j->plan->nranks > 1)
+        return err_set(err, "--pty is for one rank, and there are more; use -np 1");
     return output_check(j->opts, j->plan->nranks, job_host_of, j, err);
 }
 

@@ -561,7 +561,7 @@ class SshTest(LaunchTest):
 
     def test_two_ranks_of_one_have_pipes(self):
         hosts = self.write("hosts", "n1:1\n")
-        terminal = self.on_terminal("--host-discovery-script", f"cat {hosts}", "--nnodes", "1:2",
+        terminal = self.on_terminal("--host-discovery-script", f"cat {hosts}", "--nnodes", "1:2", "--pty",
                                     "--grow", "now", "--discovery-interval", "100ms")
         terminal.read("tty\r\n")
         self.write("hosts", "n1:1\nn2:1\n")

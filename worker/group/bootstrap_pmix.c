@@ -84,13 +84,14 @@ int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     if ((int)pmix.self.rank != m->rank)
         return err_set(err, "this is rank %d of the group, but rank %u to PMIx", m->rank,
                        pmix.self.rank);
-    /* what rank 0 gives others may ask for when all have met; the deadline is seconds */
+    /* what rank 0 gives comes with the fence: of Open MPI 4.1.2 other hosts cannot ask
+     * for it; the deadline is seconds */
     int64_t left = m->deadline_ms - now_ms();
-    int seconds = left > 1000 ? (int)(left / 1000) : 1;
-    pmix_info_t limit = {.flags = 0};
-    snprintf(limit.key, sizeof limit.key, "%s", PMIX_TIMEOUT);
-    limit.value.type = PMIX_INT;
-    limit.value.data.integer = seconds;
+    pmix_info_t limits[2] = {{.key = PMIX_TIMEOUT}, {.key = PMIX_COLLECT_DATA}};
+    limits[0].value.type = PMIX_INT;
+    limits[0].value.data.integer = left > 1000 ? (int)(left / 1000) : 1;
+    limits[1].value.type = PMIX_BOOL;
+    limits[1].value.data.flag = true;
     pmix_value_t own = {.type = PMIX_STRING}, *got = NULL;
     own.data.string = value;
     pmix_status_t rc = PMIX_SUCCESS;
@@ -102,9 +103,9 @@ int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     snprintf(all.nspace, sizeof all.nspace, "%s", pmix.self.nspace);
     snprintf(first.nspace, sizeof first.nspace, "%s", pmix.self.nspace);
     if (rc == PMIX_SUCCESS)
-        rc = pmix.fence(&all, 1, &limit, 1);
+        rc = pmix.fence(&all, 1, limits, 2);
     if (rc == PMIX_SUCCESS)
-        rc = pmix.get(&first, key, &limit, 1, &got);
+        rc = pmix.get(&first, key, limits, 1, &got);
     if (rc != PMIX_SUCCESS)
         return failed(rc, "carry rank 0's address", err);
     bool fits = got->type == PMIX_STRING && strlen(got->data.string) < BOOTSTRAP_VALUE;

@@ -48,6 +48,8 @@ mkdir -p /run/lab/dns; cd /run/lab/dns
 [ -e all ] || cp /etc/hosts all
 /usr/bin/python3 -I "$0" all $1 >pid
 echo 127.0.0.1 localhost >hosts; echo nameserver 127.0.0.1 >resolv.conf; echo hosts: files dns >nsswitch.conf
+# Ubuntu's is a link into /run, and a host has a /run of its own
+[ ! -L /etc/resolv.conf ] || { f=$(readlink -m /etc/resolv.conf); mkdir -p "${f%/*}"; touch "$f"; }
 for f in hosts resolv.conf nsswitch.conf; do mount --bind $f /etc/$f; done"""
 NAMES_OFF = """for f in hosts resolv.conf nsswitch.conf; do umount /etc/$f; done
 kill $(cat /run/lab/dns/pid)"""

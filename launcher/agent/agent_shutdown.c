@@ -44,14 +44,19 @@ static enum kill_tree_rule spare_others(const struct ancestry_proc *p, void *arg
     return ssh || AGENT_HOOKS_ANY(a, spares, p->pid) ? KILL_TREE_SPARE : KILL_TREE_TAKE;
 }
 
-/* A running rank gets its signals with its whole group. A FUSE server outside it, such as
- * Apptainer's squashfuse_ll, holds the rank's image: it ends by itself when the rank has.
- */
+/* squashfuse_ll, fuse2fs, fuse-overlayfs; by Apptainer, outside a rank's group. They hold
+ * the rank's image, and end by themselves when the rank has ended. */
+static bool is_fuse_server(const char *name)
+{
+    return strncmp(name, "fuse", 4) == 0 || strncmp(name, "squashfuse", 10) == 0;
+}
+
+/* A running rank gets its signals with its whole group. */
 static enum kill_tree_rule pass_live_groups(const struct ancestry_proc *p, void *arg)
 {
     struct agent *a = arg;
     if (a->ranks && (ranks_has_group(a->ranks, p->group) ||
-                     (ranks_running(a->ranks) && strstr(p->name, "fuse"))))
+                     (ranks_running(a->ranks) && is_fuse_server(p->name))))
         return KILL_TREE_PASS;
     return spare_others(p, arg);
 }

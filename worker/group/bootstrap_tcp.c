@@ -64,9 +64,9 @@ struct host {
     struct card *cards;
     int *fds; /* by rank; -1: not connected yet */
     int missing, ncallers;
-    struct pollfd
-        polled[1 + CALLERS_MAX];       /* the listener, and callers: the oldest first */
-    int64_t until_ms[1 + CALLERS_MAX]; /* a caller's time to introduce itself */
+    /* the listener, and callers, the oldest first; their time to introduce themselves */
+    struct pollfd polled[1 + CALLERS_MAX];
+    int64_t until_ms[1 + CALLERS_MAX];
 };
 
 /* The introduction of a caller has come, or its end. 0: the connection is kept; 1: it is
@@ -123,6 +123,8 @@ static int await_rank(struct host *h, struct ddp_err *err)
         return late(m, h->fds, err);
     int n = poll(h->polled, (nfds_t)h->ncallers + 1,
                  (int)(left_ms < LOOK_MS ? left_ms : LOOK_MS));
+    for (int i = 0; n < 0 && i <= h->ncallers; i++)
+        h->polled[i].revents = 0; /* a signal has come */
     for (int r = 1; n == 0 && r < m->size; r++) {
         if (h->fds[r] >= 0 && recv(h->fds[r], &byte, 1, MSG_DONTWAIT) == 0)
             return err_set(err, "rank %d on %.60s has gone or given up at tcp://%s", r,

@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import time
 import urllib.error
 import urllib.request
@@ -416,6 +417,15 @@ class Metrics(WatchTest):
         self.assertEqual(done.err, f"ddprun: warning: cannot write '{self.path('folder')}' (--metrics): "
                                    "Is a directory\n")
         self.assertFalse(os.path.exists(self.path("folder.part")))
+
+    def test_a_device_or_fifo_is_not_replaced(self):
+        file = self.path("fifo")
+        os.mkfifo(file)
+        done = self.sh(1, "sleep 1", "--metrics", file)
+        self.assert_ended(done, 0)
+        self.assertEqual(done.err, f"ddprun: warning: cannot write '{file}' (--metrics): it is no file, and "
+                                   "would be replaced by one\n")
+        self.assertTrue(stat.S_ISFIFO(os.stat(file).st_mode))
 
 
 class Top(WatchTest):

@@ -8,6 +8,7 @@
 #include "common/duration.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "common/output_path.h"
 #include "common/text_file.h"
 
 #include <errno.h>
@@ -131,10 +132,10 @@ static void on_gone(struct bufferevent *up, short what, void *arg)
 /* --- timers ------------------------------------------------------------------------- */
 
 /* A warning of the launcher's, once; or a line of our own, if it no longer listens. */
-static void warn_of_file(struct view *v, int why)
+static void warn_of_file(struct view *v, const char *why)
 {
     OWNED char *text =
-        xasprintf("cannot write '%s' (--metrics): %s", v->metrics_file, strerror(why));
+        xasprintf("cannot write '%s' (--metrics): %s", v->metrics_file, why);
     json_auto_t *say = json_pack("{s:s, s:s%}", "do", "say", "text", text, strlen(text));
     OWNED char *line =
         say ? json_dumps(say, JSON_COMPACT) : NULL; /* NULL: it is no UTF-8 */
@@ -151,8 +152,11 @@ static void write_file(struct view *v)
     prometheus_write(v, text);
     size_t n = evbuffer_get_length(text);
     const char *bytes = (const char *)evbuffer_pullup(text, -1);
-    if (text_file_replace(v->metrics_file, bytes, n, 0666) < 0)
-        warn_of_file(v, errno);
+    const char *why = output_path_check(v->metrics_file, OUTPUT_PATH_REPLACED);
+    if (!why && text_file_replace(v->metrics_file, bytes, n, 0666) < 0)
+        why = strerror(errno);
+    if (why)
+        warn_of_file(v, why);
     evbuffer_free(text);
 }
 

@@ -316,6 +316,23 @@ class Metrics(WatchTest):
         self.assertEqual(set(found["hw_gpu_memory_limit_bytes"].values()), {80 << 30})
         self.stop(job)
 
+    def test_cpu_time_of_orphans_is_kept(self):
+        port, go = launch.free_port(), self.path("go")
+        busy = "i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done"
+        script = f"( ({busy}; sleep 60) & until [ -e {go} ]; do sleep 0.1; done ); echo orphaned; sleep 60"
+        job = self.start_sh(1, script, "--metrics", f"127.0.0.1:{port}")
+
+        def used():
+            return max(self.metrics(port).get("process_cpu_time_seconds_total", {"": 0}).values())
+
+        self.assertTrue(launch.wait_until(lambda: used() > 0.1))
+        before = used()
+        self.write("go", "")
+        self.wait_for(job, "orphaned", "out")
+        time.sleep(2.5)  # samples are taken each second
+        self.assertGreaterEqual(used(), before)
+        self.stop(job)
+
     def test_without_gpus_their_program_is_not_run(self):
         port = launch.free_port()
         job = self.start_sh(1, "sleep 60", "--metrics", f"127.0.0.1:{port}", env={

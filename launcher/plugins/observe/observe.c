@@ -166,6 +166,8 @@ static void on_rank_exited(void *state, uint32_t rank)
 {
     struct observe *o = state;
     const struct job_rank *r = &o->j->ranks[rank];
+    if (o->ranks)
+        o->ranks[rank].state = 0; /* the next sample is of another process */
     if (!events_wanted(o->j))
         return;
     emit_start(o, rank);
@@ -260,12 +262,16 @@ static void on_tick(void *state)
     job_send(o->j, NODE_ALL, MSG(watch, false));
 }
 
+/* While a rank runs, its CPU time does not go down with descendants that are no longer
+ * found (orphans): for Prometheus it would start at 0. */
 static void take_rank(struct rank_usage *r, const struct rank_use *now, double passed_ms)
 {
-    uint64_t used_ms = now->cpu_ms > r->cpu_ms ? now->cpu_ms - r->cpu_ms : 0;
+    uint64_t used_ms = now->cpu_ms > r->seen_ms ? now->cpu_ms - r->seen_ms : 0;
     r->cpu = r->state && passed_ms > 0 ? (double)used_ms / passed_ms * 100 : 0;
+    bool same = r->state && now->state;
+    r->cpu_ms = same && r->cpu_ms > now->cpu_ms ? r->cpu_ms : now->cpu_ms;
+    r->seen_ms = now->cpu_ms;
     r->state = (char)now->state;
-    r->cpu_ms = now->cpu_ms;
     r->rss_kib = now->rss_kib;
 }
 

@@ -17,6 +17,7 @@ struct rank_usage {
     double cpu;       /* percent of one CPU since the last sample */
     uint64_t cpu_ms;  /* since its start */
     uint64_t rss_kib; /* all three with its descendants */
+    uint64_t seen_ms; /* cpu_ms of the last sample */
 };
 
 struct node_usage {

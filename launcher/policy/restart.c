@@ -44,10 +44,15 @@ void restart_next(struct restart *r)
     r->pending = false;
 }
 
+int restart_attempts(const struct restart *r)
+{
+    return r->spares < 0 ? 0 : r->max + r->spares + 1;
+}
+
 static char *label(const struct restart *r, const char *before, int number)
 {
-    int all = r->max + r->spares + 1;
-    if (r->spares < 0)
+    int all = restart_attempts(r);
+    if (all == 0)
         return xasprintf(", %sattempt %d", before, number);
     return all > 1 ? xasprintf(", %sattempt %d of %d", before, number, all) : xstrdup("");
 }

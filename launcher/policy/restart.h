@@ -37,6 +37,8 @@ bool restart_ignores(const struct restart *r, const struct cause *c);
 /* The next attempt begins. */
 void restart_next(struct restart *r);
 
+int restart_attempts(const struct restart *r); /* that are allowed; 0: any number */
+
 /* ", attempt 2 of 3", or without a number of all of them; malloc'ed; "" when there can be
  * only one. */
 char *restart_label(const struct restart *r);

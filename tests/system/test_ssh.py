@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import test_watch
-from launch import (PATIENT, LaunchTest, main, marked, parent_of, read_proc, stat_of, wait_until,
+from launch import (PATIENT, LaunchTest, free_port, main, marked, parent_of, read_proc, stat_of, wait_until,
                     wait_until_settled, who_is_left)
 from terminal import OnTerminal
 
@@ -363,6 +363,25 @@ class SshTest(LaunchTest):
         self.assertEqual(children_faults(spare), before, "the spare's agent has started a process")
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(), 143)
+
+    def test_metrics_and_attempts_after_a_host_is_lost(self):
+        """No numbers of a host that is lost; its place is another attempt."""
+        port, events = free_port(), self.path("events")
+        job = self.start_hosts("n1:1,n2:1,n3:1", "echo up; exec sleep 60", "--spares", "1", "--metrics", port,
+                               "--events", events)
+
+        def hosts():
+            text = test_watch.fetch(f"http://127.0.0.1:{port}/metrics") or ""
+            return re.findall(r'^system_memory_limit_bytes{host="(\w+)"}', text, flags=re.M)
+
+        self.assertTrue(wait_until(lambda: "n2" in hosts()), job.err)
+        self.kill_agent("n2")
+        self.assertTrue(wait_until(lambda: hosts() == ["n1", "n3"]), job.err)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
+        with open(events, encoding="utf-8") as f:
+            found = {e["event"]: e for e in map(json.loads, f)}
+        self.assertEqual((found["job"]["attempts"], found["restart"]["of"]), (2, 2))
 
     def test_killing_the_launcher_ends_all(self):
         run = self.start_hosts(

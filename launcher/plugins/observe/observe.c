@@ -57,7 +57,8 @@ static void emit_job(struct observe *o)
     gethostname(host, sizeof host - 1);
     event_emit(j, "job", "{s:s, s:o, s:o, s:s, s:i, s:i}", "version", DDPRUN_VERSION,
                "command", words(&j->job.argv), "directory", event_text(j->job.wdir),
-               "host", host, "pid", (int)getpid(), "attempts", j->restart.max + 1);
+               "host", host, "pid", (int)getpid(), "attempts",
+               restart_attempts(&j->restart));
 }
 
 static json_t *plan_node(const struct plan_node *n)
@@ -97,6 +98,8 @@ static void on_node_lost(void *state, unsigned node, const char *why)
 {
     struct observe *o = state;
     o->heard_ns = o->j->nodes[node].heard_ms * 1000000;
+    if (o->nodes)
+        o->nodes[node].at_ns = 0; /* another host may come in its place */
     event_emit(o->j, "host_lost", "{s:i, s:o, s:o}", "node", (int)node, "host",
                event_text(o->j->nodes[node].host->name), "why", event_text(why));
 }
@@ -216,7 +219,7 @@ static void on_report(void *state)
 static void on_next_attempt(void *state)
 {
     struct observe *o = state;
-    event_emit(o->j, "restart", "{s:i}", "of", o->j->restart.max + 1);
+    event_emit(o->j, "restart", "{s:i}", "of", restart_attempts(&o->j->restart));
     free(o->started); /* there may be another number of ranks */
     free(o->ranks);
     o->started = NULL;

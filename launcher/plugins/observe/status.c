@@ -218,7 +218,7 @@ void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
         "\"t\":%.3f,\"whole_s\":%.3f,\"recover_s\":%.3f,\"attempt\":%d,\"attempts\":%d",
         j->job.id, (int)getpid(), state_name(j), (double)(now_ns() - j->created_ns) / 1e9,
         (double)whole_ns / 1e9, (double)recover_ns / 1e9, j->restart.attempt + 1,
-        j->restart.max + 1);
+        restart_attempts(&j->restart));
     put_text(out, "command", command);
     put_text(out, "failure", j->cause.kind != CAUSE_NONE ? j->cause.text : NULL);
     put_hosts(j, nodes, out);

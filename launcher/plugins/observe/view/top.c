@@ -170,9 +170,12 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
         count[*p & 127]++;
     size_t ended = count['x'] + count['k'], bad = count['f'] + count['u'];
     put_span(since, sizeof since, number_of(status, "t"));
-    snprintf(line, sizeof line, "job %s  %s  %s  attempt %lld of %lld",
-             text_or(status, "job", ""), text_or(status, "state", ""), since,
-             int_of(status, "attempt"), int_of(status, "attempts"));
+    int n = snprintf(line, sizeof line, "job %s  %s  %s  attempt %lld",
+                     text_or(status, "job", ""), text_or(status, "state", ""), since,
+                     int_of(status, "attempt"));
+    if (int_of(status, "attempts") > 0)
+        snprintf(line + n, sizeof line - (size_t)n, " of %lld",
+                 int_of(status, "attempts"));
     put_cut(out, line, t->columns);
     end_line(t, out);
     put_cut(out, text_or(status, "command", ""), t->columns);

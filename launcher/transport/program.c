@@ -177,6 +177,17 @@ static char *env_trouble(const char *path, const char *name)
     return *word == '-' ? NULL : line_end_trouble(word, name);
 }
 
+char *program_script_trouble(const char *path, const char *name)
+{
+    char line[200], *trouble;
+    const char *word = first_line(path, line, sizeof line);
+    OWNED char *interpreter = xstrndup(word, (size_t)word_len(word));
+    if ((trouble = line_end_trouble(word, name)) || (trouble = env_trouble(path, name)))
+        return trouble;
+    return *word == '/' && access(interpreter, F_OK) < 0 ? interpreter_trouble(path, name)
+                                                         : NULL;
+}
+
 /* Takes `why` over. Returns the exit code. */
 static int script_fails(const char *name, const char *host, char *why,
                         struct ddp_err *err)

@@ -30,6 +30,10 @@ char *program_find(const char *name, const char *dir, const char *path_env,
 int program_failed(const char *name, const char *path, const char *dir, const char *host,
                    enum child_step step, struct ddp_err *err);
 
+/* Why the script `name` at `path` would not run, as known before: its interpreter is not
+ * there, or its lines end in CR LF. malloc'ed; NULL: nothing is wrong, or it is none. */
+char *program_script_trouble(const char *path, const char *name);
+
 /* Does this path or name have the name of a Python interpreter: python, python3.11? */
 bool program_is_python(const char *path);
 

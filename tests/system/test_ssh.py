@@ -383,6 +383,15 @@ class SshTest(LaunchTest):
             found = {e["event"]: e for e in map(json.loads, f)}
         self.assertEqual((found["job"]["attempts"], found["restart"]["of"]), (2, 2))
 
+    def test_preflight_tells_of_scripts_that_cannot_run(self):
+        for first, why in (("#!/nonesuch/interpreter", "its interpreter '/nonesuch/interpreter' is not there"),
+                           ("#!/bin/sh\r", "its lines end in CR LF, so '/bin/sh' is not found; try sed")):
+            script = self.write("script", first + "\necho\n", 0o755)
+            done = self.run_to_end("--ssh", self.ssh, "-H", "n1:1,n2:1", "--preflight", script,
+                                   env={"FAKE_LOG": self.log})
+            self.assertEqual(done.rc, 1)
+            self.assertIn(f"ddprun: n[1-2]: program: cannot run '{script}': {why}", done.err)
+
     def test_killing_the_launcher_ends_all(self):
         run = self.start_hosts(
             "n1:1,n2:1,n3:1", "echo here; (setsid sleep 200 &) ; exec sleep 100", "--tree-width", "1"

@@ -115,7 +115,10 @@ void check_program(const struct check_ctx *ctx)
         return;
     report_file(ctx, ctx->probe->argv.v[0], path);
     OWNED char *interpreter = program_interpreter(ctx, path);
-    if (interpreter)
+    OWNED char *trouble = program_script_trouble(path, ctx->probe->argv.v[0]);
+    if (trouble)
+        found_problem(ctx, "cannot run '%s': %s", ctx->probe->argv.v[0], trouble);
+    else if (interpreter)
         report_file(ctx, interpreter, interpreter);
     for (size_t i = 1, seen = 0; i < ctx->probe->argv.n && seen < ARGS_MAX; i++) {
         const char *word = ctx->probe->argv.v[i];

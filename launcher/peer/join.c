@@ -19,6 +19,7 @@
 #include "launcher/peer/listener.h"
 #include "launcher/transport/program.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,16 +39,17 @@ struct joiner {
     const struct peer_key *k;
     const char *head; /* NULL: only the meeting file has its address */
     int port;
-    int64_t left_ms;    /* of --start-timeout; time in which this process ran */
-    bool listens;       /* the head, without a meeting file ... */
-    int64_t no_file_ms; /* ... for so long */
+    int64_t left_ms;        /* of --start-timeout; time in which this process ran */
+    bool listens;           /* the head, without a meeting file ... */
+    int64_t no_file_ms;     /* ... for so long */
+    struct ddp_err refusal; /* a head closed the connection: it has another key */
     struct link_keys keys;
     int fd;
-    struct msg_job own; /* owned */
-    int local_gone_fd;  /* borrowed */
-    unsigned node;
-    bool lost;    /* the connection, before the head's reply */
-    bool refused; /* by the head, which has told its user why */
+    struct msg_job own;    /* owned */
+    int local_gone_fd;     /* borrowed */
+    unsigned node, nnodes; /* this one, and how many the head has */
+    bool lost;             /* the connection, before the head's reply */
+    bool refused;          /* by the head, which has told its user why */
 };
 
 /* --- finding the head --------------------------------------------------------------- */
@@ -114,6 +116,8 @@ static int try_address(struct joiner *m, struct ddp_err *err)
         .key = m->k->key, .of_job = true, .node = (unsigned)m->job->rank};
     strv_pushf(&s.calls, "%s %d", m->head, m->port);
     m->fd = bootstrap_connect(&s, &m->left_ms, &m->keys, err);
+    if (m->fd < 0 && errno == ECONNRESET)
+        m->refusal = *err; /* it may have ended at the next attempt */
     strv_finish(&s.calls);
     secret_wipe(&s.key, sizeof s.key);
     return m->fd >= 0;
@@ -136,11 +140,14 @@ static int find_head(struct joiner *m, struct ddp_err *err)
     if (rc > 0)
         return 0;
     if (rc == 0) {
-        struct ddp_err why = *err;
+        bool refused = m->refusal.text[0] != '\0';
+        struct ddp_err why = refused ? m->refusal : *err;
         err_set(err, "the head has not been found within %.4g s: %.400s; %s",
                 (double)m->opts->start_timeout_ms / 1e3, why.text,
-                m->job->by_hand ? "is --node-rank 0 started, with the same --master-addr?"
-                                : "has rank 0's ddprun been started?");
+                refused ? "is its key (--peer-key, DDPRUN_KEY) the same?"
+                : m->job->by_hand
+                    ? "is --node-rank 0 started, with the same --master-addr?"
+                    : "has rank 0's ddprun been started?");
     }
     return -1;
 }
@@ -173,7 +180,7 @@ static int ask(struct joiner *m, const struct msg_join *own, int *code,
     if (sock_write_all(m->fd, bytes, sizeof bytes, now_ms() + CUT_MS) < 0 ||
         await_reply(m) < 0 ||
         sock_read_all(m->fd, bytes, sizeof bytes, now_ms() + CUT_MS) < 0) {
-        err_errno(err, "lost the connection to the head");
+        err_errno(err, "lost the connection to the head, whose output may say why");
         close(m->fd);
         m->lost = true;
         return -1;
@@ -181,6 +188,7 @@ static int ask(struct joiner *m, const struct msg_join *own, int *code,
     if (join_message_open(MSG_JOINED, bytes, &m->keys.in, &reply, err) < 0)
         return err_prefix(err, "the head");
     m->node = reply.node;
+    m->nnodes = reply.nnodes;
     if (!reply.why) {
         log_info("this is node %u of %u; its output appears at the head", reply.node,
                  reply.nnodes);
@@ -254,8 +262,8 @@ int join_run(const struct opts *opts, const struct ambient_job *o,
     int code = EXIT_CANNOT_START;
     if (describe(&m, &err) == 0 && join(&m, own, &code, &err) == 0) {
         if (o->by_hand)
-            fprintf(stderr, "ddprun: this is node %u of %d; output appears on node 0\n",
-                    m.node, o->size);
+            fprintf(stderr, "ddprun: this is node %u of %u; output appears on node 0\n",
+                    m.node, m.nnodes);
         ext_signals_hold(); /* until the agent handles signals */
         code = guard_part(run_agent, &m, NULL);
     } else if (!m.refused || o->by_hand) {

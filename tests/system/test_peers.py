@@ -182,6 +182,18 @@ class ByHand(Peers):
         self.all_end([head, last], 0)
         self.assertEqual(sorted(t.wait() for t in twice), [0, 125])
 
+    def test_another_key_is_told_though_the_head_has_gone(self):
+        launches = [self.node(k, 2, "--start-timeout", 1 + 2 * k, "true", env={"DDPRUN_KEY": f"{k}" * 40})
+                    for k in range(2)]
+        self.all_end(launches, 125)
+        self.assertIn("the handshake was not completed", launches[1].err)
+        self.assertIn("is its key (--peer-key, DDPRUN_KEY) the same?", launches[1].err)
+
+    def test_the_number_of_nodes_is_the_head_s(self):
+        launches = [self.node(0, 2, "true"), self.node(1, 3, "true")]
+        self.all_end(launches, 0)
+        self.assertEqual(launches[1].err, "ddprun: this is node 1 of 2; output appears on node 0\n")
+
     def test_each_that_is_told_to_end_ends_all(self):
         for who, text in ((1, "was interrupted (SIGTERM)"), (0, "interrupted (SIGTERM)")):
             with self.subTest(who):

@@ -482,6 +482,25 @@ class Helper:
         if os.getppid() != self.agent:
             os._exit(0)
 
+    def begin_as_python(self, differing):
+        """The user's sitecustomize is watched as an import: a plain rank's sees RANK. Returns watch.py's
+        globals, or None: there is none."""
+        sys.path[:] = [folder for folder in sys.path if folder not in (HERE, RANK)]
+        found = origins({"sitecustomize"})
+        if not found:
+            self.missing = remove_folders()
+            return None
+        self.files += found
+        watch = run_file("watch.py")
+        self.variables = watch["Environment"](differing.split(","), self.give_up)
+        self.variables.reader = "sitecustomize"
+        with self.variables:
+            self.missing = remove_folders()
+        why = self.variables.why_not()
+        if why:
+            self.give_up(why)
+        return watch
+
     def prepare(self):
         _, (modules, differing, self.record, *entries) = self.receive()
         known = dict(entry.partition("=")[::2] for entry in entries)
@@ -489,7 +508,8 @@ class Helper:
         self.own = {name: value for name, value in os.environ.items()
                     if known.get(name) != value and name not in ours}
         set_environment(entries, self.own)
-        self.missing = remove_folders()
+        before = dict(os.environ)
+        watch = self.begin_as_python(differing)
         if modules in ("", "?"):
             scan = run_file("first_steps.py", LOADED=LOADED, folder=script_folder())
             steps, why, folders, files = scan["first_steps"]()
@@ -506,8 +526,7 @@ class Helper:
             self.send("would " + ", ".join(dict.fromkeys(
                 step[1] for step in steps if step[0] == "import")))
             os._exit(0)
-        before = dict(os.environ)
-        watch = run_file("watch.py")
+        watch = watch or run_file("watch.py")
         self.random_numbers = watch["RandomNumbers"](self.cache.good)
         self.temporary, self.output = watch["TemporaryFolders"](self.cache.good), watch["Output"]()
         self.variables = watch["Environment"](differing.split(","), self.give_up)
@@ -546,7 +565,14 @@ class Helper:
             getattr(kind, "__module__", "") == "nanobind" for kind in object.__subclasses__())
         found = libraries()
         self.libraries = found if only_plain(found) else None
+        # the script's own variables end at exit as without us: its functions form a cycle with this dict
+        own = [self.ctypes.py_object(thing) for thing in (
+            sys.modules["__main__"], sys.modules["__main__"].__dict__)]
+        for thing in own:
+            self.ctypes.pythonapi.PyObject_GC_UnTrack(thing)
         gc.freeze()
+        for thing in own:
+            self.ctypes.pythonapi.PyObject_GC_Track(thing)
         self.collector.end()
 
     def skip_module_teardown(self):

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import zipfile
 
 from launch import DDPRUN, LaunchTest, held, main, marked, parent_of, read_proc, wait_until
 
@@ -126,6 +127,18 @@ class Preload(LaunchTest):
         self.assertIn(f"mine 1 {self.folder.name}", ours.out)
         self.same_world(PYTHON, WORLD, env=env)
 
+    def test_a_sitecustomize_and_the_environment(self):
+        """What it sets and removes is so in each rank; where it reads RANK, no ranks are forked."""
+        env = {"PYTHONPATH": self.folder.name, "GONE": "1"}
+        text = "import os, sys; print('now', os.environ.get('ADDED'), 'GONE' in os.environ, sys.seen)"
+        for seen, forked in (("os.environ['HOME'] != ''", True), ("os.environ['RANK']", False)):
+            with self.subTest(seen):
+                self.write("sitecustomize.py", "import os, sys; os.environ['ADDED'] = '1'; "
+                                               f"del os.environ['GONE']; sys.seen = {seen}")
+                plain, ours = self.both(PYTHON, "-c", text, env=env, forked=forked)
+                self.assertEqual(sorted(plain.out.splitlines()), sorted(ours.out.splitlines()))
+                self.assertIn("now 1 False", ours.out)
+
     def test_a_program_with_a_first_line(self):
         with open(WORLD, encoding="utf-8") as f:
             program = self.write("world", f"#!{PYTHON}\n" + f.read(), 0o755)
@@ -175,13 +188,17 @@ class Preload(LaunchTest):
                     self.assertEqual(self.told(plain), self.told(ours))
 
     def test_files_that_nobody_has_closed(self):
-        """Also one that only an imported module knows of, which is not taken apart."""
-        text = ("import json, os\nn = os.environ['RANK']\n"
+        """Also one that only an imported module knows of, which is not taken apart. A ZIP archive ends with
+        its table, written by its __del__."""
+        text = ("import json, os, zipfile\nn = os.environ['RANK']\ndef function(): pass\n"
+                "archive = zipfile.ZipFile('archive' + n, 'w'); archive.writestr('a', 'b')\n"
                 "json.mine = open('theirs' + n, 'w'); json.mine.write('a' * 10)\n"
                 "mine = open('mine' + n, 'wb'); mine.write(b'b' * 10)\n")
-        self.both(PYTHON, "-c", text, cwd=self.folder.name)
+        self.both(PYTHON, "-c", text, modules="json", cwd=self.folder.name)
         for name in ("theirs0", "theirs1", "mine0", "mine1"):
             self.assertEqual(os.path.getsize(self.path(name)), 10, name)
+        for name in ("archive0", "archive1"):
+            self.assertTrue(zipfile.is_zipfile(self.path(name)), name)
 
     @staticmethod
     def told(launch):

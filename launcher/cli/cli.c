@@ -143,6 +143,7 @@ static int check_companions(const struct opts *o, struct ddp_err *err)
         {"data-dir", o->fetch_data, "--fetch-data NAME"},
         {"data-mirror", o->fetch_data, "--fetch-data NAME"},
         {"data-sets", o->fetch_data, "--fetch-data NAME"},
+        {"scaling-dir", o->scaling, "--scaling SIZES"},
     };
     static const struct {
         const char *a, *b, *shown;
@@ -182,6 +183,12 @@ static int check_options(struct opts *opts, const char *hosts_option,
     if (opts->scaling && (opts->np || opts->min_nnodes > 0))
         return err_set(err, "--scaling sets the number of ranks; leave out %s",
                        opts->np ? "-np" : "--nnodes MIN:MAX");
+    const char *task = opts->preflight    ? "--preflight"
+                       : opts->fetch_data ? "--fetch-data"
+                                          : NULL;
+    const char *other = opts->dry_run ? "--dry-run" : opts->scaling ? "--scaling" : NULL;
+    if (task && other)
+        return err_set(err, "%s and %s: leave one out (try ddprun --help)", task, other);
     if (opts->min_nnodes > 0 && opts->np)
         return err_set(err, "--nnodes MIN:MAX and -np: the hosts decide how many ranks "
                             "there are; use --nproc-per-node");

@@ -112,6 +112,13 @@ static const struct {
      "--master-addr '[::1': [address]:port is the form (try ddprun --help)"},
     {"--include a -H b prog",
      "-H and --include choose the same; use -H (try ddprun --help)"},
+    {"--preflight --dry-run prog",
+     "--preflight and --dry-run: leave one out (try ddprun --help)"},
+    {"--preflight --scaling 1,2 prog",
+     "--preflight and --scaling: leave one out (try ddprun --help)"},
+    {"--fetch-data mnist --dry-run",
+     "--fetch-data and --dry-run: leave one out (try ddprun --help)"},
+    {"--scaling-dir d prog", "--scaling-dir needs --scaling SIZES (try ddprun --help)"},
     {"-z prog", "unknown option '-z' (try ddprun --help)"},
     {"--dry-run=1 prog", "--dry-run takes no value (try ddprun --help)"},
     {"--map-by dist prog", "--map-by is block, slot, cyclic, node or ppr:N:node, not "

@@ -48,6 +48,14 @@ static int read_app_options(char *const *words, struct opts *app, struct ddp_err
     return i;
 }
 
+static int needs_np(const char *program, struct ddp_err *err)
+{
+    return err_set(err,
+                   "'%.80s' is one of several programs: each needs -np N, as in "
+                   "-np 1 a : -np 3 b",
+                   program);
+}
+
 /* Split the words from the first program on. */
 static int read_programs(char *const *words, struct opts *opts, struct ddp_err *err)
 {
@@ -56,10 +64,7 @@ static int read_programs(char *const *words, struct opts *opts, struct ddp_err *
     int ranks = 0, n;
     while (*words) {
         if (app.np == 0)
-            return err_set(err,
-                           "'%.80s' is one of several programs: each needs -np N, as in "
-                           "-np 1 a : -np 3 b",
-                           *words);
+            return needs_np(*words, err);
         if (argv.n > 0)
             apps_add(&opts->apps, (unsigned)ranks, argv.n);
         size_t first = argv.n;
@@ -98,7 +103,7 @@ int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err
     struct strv words = {0};
     OWNED char *line = NULL;
     char *rest;
-    size_t room = 0;
+    size_t room = 0, bare = 0; /* bare: the program of a further line without -np */
     SCOPED(close_file) FILE *f = fopen(opts->app, "re");
     if (!f)
         return err_errno(err, "--app '%s'", opts->app);
@@ -108,8 +113,10 @@ int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err
         char *w = strtok_r(line + (bom ? 3 : 0), " \t\r\n", &rest);
         if (!w || *w == '#')
             continue;
-        if (words.n > 1)
+        if (words.n > 1) {
             strv_push(&words, ":");
+            bare = bare || *w == '-' ? bare : words.n;
+        }
         for (; w; w = strtok_r(NULL, " \t\r\n", &rest))
             strv_push(&words, w);
     }
@@ -117,7 +124,9 @@ int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err
     *r = (struct reading){.argv = words.v, .argc = (int)words.n};
     for (size_t i = 0; i < words.n; i++) /* they live as long as the options */
         strv_push_nodup(&opts->texts, words.v[i]);
-    int rc = unread ? err_set(err, "%s", strerror(unread)) : words_read(r, opts, err);
+    int rc = unread ? err_set(err, "%s", strerror(unread))
+             : bare ? needs_np(words.v[bare], err)
+                    : words_read(r, opts, err);
     opts->argv = r->argv + r->i;
     if (rc == 0 && r->i == r->argc)
         rc = err_set(err, "it names no program");

@@ -57,6 +57,9 @@ class Apps(launch.LaunchTest):
         self.assertEqual(self.lines("--app", path), ["1", "b", "b"])
         one = self.write("one", "-np 2 echo only\n")
         self.assertEqual(self.lines("--app", one), ["only", "only"])
+        bare = self.run_to_end("--app", self.write("bare", "echo a\necho b\n"))
+        self.assert_ended(bare, 2)
+        self.assertIn("'echo' is one of several programs: each needs -np N", bare.err)
         long = self.write("long", f"-np 1 echo {'a' * 5000} b\n")
         self.assertEqual(self.lines("--app", long), ["a" * 5000 + " b"])
 

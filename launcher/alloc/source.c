@@ -169,7 +169,7 @@ static const struct alloc_source *source_named(const struct opts *opts,
             return sources[i];
         err_set(err, "--alloc %s: not found here; %s", opts->alloc,
                 sources[i]->job_var ? "is this inside one of its jobs?"
-                                    : "that option is not given");
+                                    : "no option and no variable names its hosts");
         return NULL;
     }
     OWNED char *names = NULL;

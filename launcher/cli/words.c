@@ -110,6 +110,13 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
     if (optional && o->arg[1] != '=' && !value && r->i + 1 < r->argc &&
         is_value(o, r->argv[r->i + 1]))
         value = r->argv[++r->i];
+    /* mpirun adds up the hosts of several -H; horovodrun uses the last one's */
+    const char *hosts = o->read == read_hosts                  ? "host"
+                        : spelling_is(o->names, "hostfile", 8) ? "hostfile"
+                                                               : NULL;
+    if (hosts && !r->defaults && opts_given(opts, hosts))
+        return err_set(
+            err, "%s is given twice; name all hosts in one (try ddprun --help)", word);
     TRY(words_take(o, word, value, opts, err));
     if (r->defaults) /* the ddprun in a job reads them itself */
         return 0;

@@ -148,6 +148,8 @@ TEST(options_decide_what_variables_do_not)
     check_alloc(&opts, "slurm", "n1");
     opts.alloc = "sge";
     check_refused(&opts, "--alloc sge: not found here");
+    opts.alloc = "mpi-hostfile";
+    check_refused(&opts, "not found here; no option and no variable names its hosts");
     opts.alloc = "nqs";
     check_refused(&opts, "'nqs' is not one of");
     opts = (struct opts){.alloc = "hosts", .hosts = "other:2"};

@@ -158,6 +158,7 @@ class Scripts(unittest.TestCase):
                          "./train")
         for option in ("--grace 90s", events):
             self.assertNotIn(option, text)
+        self.assertIn("# 9 s to save their work", text)
 
     def test_no_word_of_the_user_becomes_a_directive_or_a_command(self):
         words = ["a\n#$ -q evil\n#SBATCH --evil\n# flux: --evil", "$(touch x)", "it's", "{{nodes}}", "tab\there"]
@@ -493,6 +494,8 @@ class Scripts(unittest.TestCase):
          "--warning leaves the program 59s of 1h; write --warning 15m"),
         (["--script", "slurm", "--time", "3m", "--warning", "3m", "true"],
          "--warning leaves the program no time of 3m; write --warning 45s"),
+        (["--script", "slurm", "--grace", "2m", "true"],
+         "--grace 2m, but the job is killed 2m after the ranks get SIGTERM; write --warning 2m40s"),
         (["--script", "slurm", "--mem", "64", "true"],
          "--mem: '64' has no unit; write 64M or 64G"),
         (["--script", "slurm", "--account", "a b", "true"], "--account 'a b': ' ' cannot be in it"),

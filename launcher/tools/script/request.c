@@ -206,7 +206,8 @@ static int check_account(const struct request *r, struct ddp_err *err)
 /* The modules and the imports of the program come out of the time before the warning: it
  * is to be a minute, or an eighth of a short job. Slurm's --signal has a limit of its
  * own. */
-static int check_warning(const struct request *r, struct ddp_err *err)
+static int check_warning(const struct opts *opts, const struct request *r,
+                         struct ddp_err *err)
 {
     char less[40], whole[40], left[40] = "no time";
     int64_t left_s = r->time_s - r->warning_s;
@@ -222,6 +223,17 @@ static int check_warning(const struct request *r, struct ddp_err *err)
         walltime_say(at_least((int)(r->time_s / 4), 1), less, sizeof less);
         return err_set(err, "--warning leaves the program %s of %s; write --warning %s",
                        left, whole, less);
+    }
+    int64_t grace_s = opts_given(opts, "grace") ? opts->grace_ms / 1000 : 0;
+    if (grace_s >= r->warning_s) {
+        walltime_say(grace_s, left, sizeof left);
+        walltime_say(r->warning_s, whole, sizeof whole);
+        walltime_say((grace_s * 4 + 2) / 3, less, sizeof less);
+        return err_set(
+            err,
+            "--grace %s, but the job is killed %s after the ranks get SIGTERM; "
+            "write --warning %s",
+            left, whole, less);
     }
     return 0;
 }
@@ -369,7 +381,7 @@ static int check_preemption(const struct opts *opts, const struct request *r,
 static int check(const struct opts *opts, const struct request *r, struct ddp_err *err)
 {
     char instead[160];
-    if (check_account(r, err) < 0 || check_warning(r, err) < 0)
+    if (check_account(r, err) < 0 || check_warning(opts, r, err) < 0)
         return -1;
     if (check_limits(opts, r, "", err) < 0) /* only then is another one looked for */
         return check_limits(opts, r, other_partition(opts, r, instead, sizeof instead),

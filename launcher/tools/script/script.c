@@ -91,7 +91,8 @@ static void set_numbers(struct strv *values, const struct request *r)
     set_number(values, "all_gpus", (int64_t)r->hosts * r->gpus);
 }
 
-static void set_times(struct strv *values, const struct request *r)
+static void set_times(struct strv *values, const struct opts *opts,
+                      const struct request *r)
 {
     enum scheduler scheduler = r->site->scheduler;
     OWNED char *time = walltime_text(scheduler, r->time_s);
@@ -102,7 +103,9 @@ static void set_times(struct strv *values, const struct request *r)
     set(values, "end_signals", schedulers[scheduler].end_signals);
     set(values, "time", time);
     set_number(values, "warning", r->warning_s);
-    set_number(values, "grace", r->warning_s * 3 / 4 > 0 ? r->warning_s * 3 / 4 : 1);
+    int64_t grace_s =
+        opts_given(opts, "grace") ? opts->grace_ms / 1000 : r->warning_s * 3 / 4;
+    set_number(values, "grace", grace_s > 0 ? grace_s : 1);
 }
 
 /* For Slurm 0 means all memory of the node. */
@@ -373,7 +376,7 @@ static char *fill(const struct opts *opts, const struct script_place *place,
     SCOPED(strv_finish) struct strv more = {0};
     set_title(&values, r);
     set_numbers(&values, r);
-    set_times(&values, r);
+    set_times(&values, opts, r);
     set_memory(&values, r);
     if (set_request(&values, r, &more, err) < 0)
         return NULL;

@@ -68,6 +68,10 @@ class Events(launch.LaunchTest):
         self.assertEqual((end["code"], end["ranks"], end["attempts"]), (0, 2, 1))
         self.assertLess(names.index("rank_start"), names.index("rank_exit"))
 
+    def test_several_programs(self):
+        events, _ = self.events("-np", 1, "echo", "a", ":", "-np", 1, "true")
+        self.assertEqual(events[0]["command"], ["echo", "a", ":", "true"])
+
     def test_checkpoints_that_a_rank_reports(self):
         script = "for n in 1 1 5 3; do echo ddprun.checkpoint $n; done; exit 3"
         events, _ = self.events("-np", 1, "--max-restarts", 1, "--restart-delay", "1ms", "sh", "-c",

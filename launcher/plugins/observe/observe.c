@@ -54,11 +54,12 @@ static void emit_job(struct observe *o)
 {
     struct job *j = o->j;
     char host[256] = "";
+    SCOPED(strv_finish) struct strv command = {0};
+    status_command(j, &command);
     gethostname(host, sizeof host - 1);
     event_emit(j, "job", "{s:s, s:o, s:o, s:s, s:i, s:i}", "version", DDPRUN_VERSION,
-               "command", words(&j->job.argv), "directory", event_text(j->job.wdir),
-               "host", host, "pid", (int)getpid(), "attempts",
-               restart_attempts(&j->restart));
+               "command", words(&command), "directory", event_text(j->job.wdir), "host",
+               host, "pid", (int)getpid(), "attempts", restart_attempts(&j->restart));
 }
 
 static json_t *plan_node(const struct plan_node *n)

@@ -1,6 +1,7 @@
 /* launcher/plugins/observe/status.c - see status.h */
 #include "launcher/plugins/observe/status.h"
 
+#include "common/apps.h"
 #include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/job/events.h"
@@ -206,12 +207,26 @@ static void put_ranks(const struct source *s, struct evbuffer *out)
     }
 }
 
+void status_command(const struct job *j, struct strv *words)
+{
+    for (size_t i = 0; i <= j->job.apps.n; i++) {
+        struct app app;
+        apps_get(&j->job.apps, i, j->job.argv.n, &app);
+        if (i > 0)
+            strv_push(words, ":");
+        for (size_t w = 0; w < app.nwords; w++)
+            strv_push(words, j->job.argv.v[app.word + w]);
+    }
+}
+
 void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
                   const struct rank_usage *ranks, const struct node_usage *nodes,
                   struct calls *calls, struct evbuffer *out)
 {
     struct source s = {.j = j, .used = ranks, .calls = calls, .now_ms = now_ms()};
-    OWNED char *command = shell_join(j->job.argv.v);
+    SCOPED(strv_finish) struct strv words = {0};
+    status_command(j, &words);
+    OWNED char *command = shell_join(words.v);
     evbuffer_add_printf(
         out,
         "{\"is\":\"status\",\"job\":\"%s\",\"pid\":%d,\"state\":\"%s\","

@@ -28,6 +28,9 @@ struct node_usage {
     size_t ngpus;
 };
 
+/* The words of the command, with ":" between programs. */
+void status_command(const struct job *j, struct strv *words);
+
 /* `whole_ns`: the time in which all ranks have run. `ranks` and `nodes` have the job's
  * numbers; NULL: nothing is measured. Without `calls` (NULL) it has no collectives. Ends
  * with a newline. */

@@ -343,6 +343,14 @@ class Hangs(launch.LaunchTest):
         self.assertIn("rank 1 has not arrived: it is in sleep() at train.py", self.report(job)[0])
         self.end(job)
 
+    def test_a_job_between_two_attempts_goes_on(self):
+        job = self.start("--max-restarts", 1, "--restart-delay", "2s", "sh", "-c",
+                         "[ $TORCHELASTIC_RESTART_COUNT = 1 ]")
+        self.wait_for(job, "the next attempt begins", "err")
+        job.signal(signal.SIGQUIT)
+        self.assertEqual(job.wait(), 0)
+        self.assertIn("ddprun: warning: no report on the job: its ranks are not running\n", job.err)
+
     def test_without_descriptors(self):
         job = self.hang("sleep")
         agent = launch.parent_of(next(pid for pid, command in launch.marked(self.mark).items()

@@ -388,12 +388,16 @@ static void on_out(const void *data, size_t n, void *arg)
 
 /* --- hooks -------------------------------------------------------------------------- */
 
+static const char not_running[] = "its ranks are not running";
+
 static bool diagnose_signal(void *state, int sig)
 {
     struct diagnose *d = state;
-    if (sig != SIGQUIT || d->j->state != JOB_RUNNING)
+    if (sig != SIGQUIT)
         return false;
-    if (!d->answers || d->reason == REASON_BRIEF)
+    if (d->j->state != JOB_RUNNING) /* between two attempts, too: the job goes on */
+        log_warn("no report on the job: %s", not_running);
+    else if (!d->answers || d->reason == REASON_BRIEF)
         inquire(d, REASON_ASKED);
     return true;
 }
@@ -419,8 +423,6 @@ static void diagnose_rank_exited(void *state, uint32_t rank)
     if (d->j->running == 0)
         release(d);
 }
-
-static const char not_running[] = "its ranks are not running";
 
 static void on_request(struct control *c, uint32_t peer, const json_t *request, void *arg)
 {

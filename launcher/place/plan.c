@@ -45,7 +45,7 @@ int plan_cap(const struct opts *opts, const struct alloc_node *node, int *cap,
         return err_set(err, "--nproc-per-node gpu, but '%s' has no GPU", node->name);
     *cap = wanted ? wanted : node->slots;
     if (*cap == 0) /* one local machine without GPU */
-        *cap = opts->np ? opts->np : 1;
+        *cap = opts->np ? opts->np : opts->start_np ? opts->start_np : 1;
     if (wanted > node->slots && counted && !opts->oversubscribe)
         return err_set(
             err,
@@ -144,10 +144,11 @@ static int find_np(struct draft *d, struct ddp_err *err)
         if (d->total > INT_MAX)
             return err_set(err, "%ld slots are more ranks than can be counted", d->total);
         d->np = (int)d->total;
-        d->np_from = o->map_by == MAP_PPR            ? "--map-by ppr, on each host"
-                     : o->per_node                   ? "--nproc-per-node, on each host"
-                     : d->alloc->nodes[0].slots == 0 ? "no -np, no GPU"
-                                                     : "the slots of all hosts";
+        d->np_from = o->map_by == MAP_PPR           ? "--map-by ppr, on each host"
+                     : o->per_node                  ? "--nproc-per-node, on each host"
+                     : d->alloc->nodes[0].slots > 0 ? "the slots of all hosts"
+                     : o->start_np > 1              ? "-np or --min-np"
+                                                    : "no -np, no GPU";
         if (o->max_np && d->np > o->max_np) {
             d->np = o->max_np;
             d->np_from = "--max-np";

@@ -155,11 +155,14 @@ TEST(without_hosts_np_decides)
 {
     struct ddp_err err = {""};
     static const struct {
-        int np, per_node, ngpus, expected;
-    } table[] = {{0, 0, 0, 1}, {7, 0, 0, 7},  {0, 3, 0, 3}, {0, 0, 4, 4},
-                 {2, 0, 4, 2}, {5, 0, 4, -1}, {0, 2, 4, 2}, {0, 5, 4, -1}};
+        int np, per_node, ngpus, expected, start_np;
+    } table[] = {{0, 0, 0, 1},    {7, 0, 0, 7},   {0, 3, 0, 3}, {0, 0, 4, 4},
+                 {2, 0, 4, 2},    {5, 0, 4, -1},  {0, 2, 4, 2}, {0, 5, 4, -1},
+                 {0, 0, 0, 3, 3}, {0, 0, 4, 4, 3}};
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {
-        const struct opts opts = {.np = table[i].np, .per_node = table[i].per_node};
+        const struct opts opts = {.np = table[i].np,
+                                  .per_node = table[i].per_node,
+                                  .start_np = table[i].start_np};
         struct alloc *a = alloc_read(&opts, &err);
         ck_assert_msg(a != NULL, "%s", err.text);
         alloc_resolve(a, 0, table[i].ngpus);

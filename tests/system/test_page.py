@@ -10,6 +10,7 @@ import time
 
 import browser
 import launch
+import test_ssh
 import test_watch
 
 VIEW = os.path.join(os.path.dirname(launch.DDPRUN), "ddprun-view")
@@ -84,6 +85,23 @@ class Page(test_watch.WatchTest):
         page.dark()
         self.shot(page, "failed")
         self.assertEqual(job.wait(), 3)
+
+    def test_a_rank_that_a_spare_takes_over(self):
+        """It is in the row of its new host."""
+        ssh, go = self.write("ssh", test_ssh.FAKE_SSH, 0o755), self.path("go")
+        script = (f"[ $FAKE_HOST != n2 ] || {{ until [ -e {go} ]; do sleep 0.1; done; "
+                  "read -r _ _ _ up _ </proc/$PPID/stat; kill -9 $up $PPID; }; exec sleep 60")
+        job = self.start("--ui", "--ssh", ssh, "-H", "n1:1,n2:1,n3:1", "--spares", 1, "sh", "-c", script,
+                         env={"FAKE_LOG": self.path("log")})
+        url, token = test_watch.url_of(job)
+        page = browser.Browser(url + "?t=" + token)
+        self.addCleanup(page.close)
+        row = ("[...document.querySelectorAll('.cell')]"
+               ".map(c => c.closest('.host').querySelector('b').textContent).join()")
+        page.wait(row + " === 'n1,n2'")
+        self.write("go", "")
+        page.wait(row + " === 'n1,n3'")
+        self.stop(job)
 
     def test_1024_ranks_do_not_stutter(self):
         """A stand-in for the launcher: 32 hosts of 32 ranks, all of whose numbers change."""

@@ -371,7 +371,10 @@ class SshTest(LaunchTest):
                                "--events", events)
 
         def hosts():
-            text = test_watch.fetch(f"http://127.0.0.1:{port}/metrics") or ""
+            try:
+                text = test_watch.fetch(f"http://127.0.0.1:{port}/metrics")
+            except OSError:  # not yet
+                return []
             return re.findall(r'^system_memory_limit_bytes{host="(\w+)"}', text, flags=re.M)
 
         self.assertTrue(wait_until(lambda: "n2" in hosts()), job.err)
@@ -382,6 +385,17 @@ class SshTest(LaunchTest):
         with open(events, encoding="utf-8") as f:
             found = {e["event"]: e for e in map(json.loads, f)}
         self.assertEqual((found["job"]["attempts"], found["restart"]["of"]), (2, 2))
+
+    def test_top_lists_the_hosts_that_are_there(self):
+        """Not the room for those that may come."""
+        job = self.start("--ssh", self.ssh, "--host-discovery-script", "echo n1:1; echo n2:1", "--min-np", 1,
+                         "--max-np", 4, "sh", "-c", "echo up; exec sleep 60", env={"FAKE_LOG": self.log})
+        self.assertTrue(wait_until(lambda: job.out.count("up") == 2), job.err)
+        lines = self.run_to_end("--top", job.process.pid).out.splitlines()
+        self.assertEqual([line.split()[0] for line in lines[3:lines.index(next(
+            line for line in lines if line.startswith(" RANK")))]], ["n1", "n2"], lines)
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143)
 
     def test_preflight_tells_of_scripts_that_cannot_run(self):
         for first, why in (("#!/nonesuch/interpreter", "its interpreter '/nonesuch/interpreter' is not there"),

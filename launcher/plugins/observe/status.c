@@ -63,8 +63,11 @@ static void put_gpus(const struct node_usage *used, struct evbuffer *out)
 static void put_hosts(const struct job *j, const struct node_usage *nodes,
                       struct evbuffer *out)
 {
+    size_t all = j->alloc->nnodes;
+    while (all > 0 && !j->nodes[all - 1].host->name[0])
+        all--; /* room for hosts that may come (job/hosts.c) */
     evbuffer_add_printf(out, ",\"hosts\":[");
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+    for (size_t i = 0; i < all; i++) {
         const struct job_node *n = &j->nodes[i];
         const char *state = n->lost      ? "lost"
                             : n->trouble ? "failed"

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import xml.dom.minidom
 
@@ -95,6 +96,12 @@ class Scaling(LaunchTest):
         self.assertEqual(done.out.splitlines(), [
             "ddprun -np 1 -x A=1 -- prog 5", "ddprun -np 2 -x A=1 -- prog 5",
             "ddprun -np 2 -x A=1 -- prog 10"])
+
+    def test_a_dry_run_shows_the_script_of_each_job(self):
+        for submit, sizes in ((("--submit",), ["strong:1", "strong:2"]), ((), ["1,2"])):
+            done = self.scale("--scaling", "1,2", "--script", "slurm", *submit, "--dry-run", "true")
+            self.assert_ended(done, 0)
+            self.assertEqual(re.findall(r"^ddprun .* --scaling (\S+) ", done.out, re.M), sizes)
 
     def test_the_timeout_is_for_all_runs(self):
         """A rank prints the --timeout of the ddprun that runs it; by --dry-run no time has passed."""

@@ -352,7 +352,7 @@ static int scaling_submit(const struct opts *opts, char *const *words,
     struct measuring m;
     struct submission s = {opts, words};
     int rc = start(&m, opts, words, err);
-    if (rc == 0 && opts->submit && !opts->dry_run)
+    if (rc == 0 && opts->submit)
         rc = for_each(&m, submit_size, &s, err);
     else if (rc == 0)
         rc = submit_sizes(&s, opts->scaling, m.work.sizes[m.work.nsizes - 1], "", err);

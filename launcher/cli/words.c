@@ -107,9 +107,14 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
     bool optional = o->arg && o->arg[0] == '[';
     if (o->arg && !optional && !value && !(value = words_next(r, word, o->arg, err)))
         return -1;
-    if (optional && o->arg[1] != '=' && !value && r->i + 1 < r->argc &&
-        is_value(o, r->argv[r->i + 1]))
+    const char *next =
+        optional && !value && r->i + 1 < r->argc ? r->argv[r->i + 1] : NULL;
+    if (next && is_value(o, next)) {
+        if (o->arg[1] == '=') /* else it would be the program */
+            return err_set(err, "'%s %.80s': write %s=%.80s (try ddprun --help)", word,
+                           next, word, next);
         value = r->argv[++r->i];
+    }
     /* mpirun adds up the hosts of several -H; horovodrun uses the last one's */
     const char *hosts = o->read == read_hosts                  ? "host"
                         : spelling_is(o->names, "hostfile", 8) ? "hostfile"

@@ -54,6 +54,10 @@ static const struct {
     {"no number of loss here", ""},
     {"nothing of interest 5", ""},
     {"loss 1.2.3 4", "loss=1.2"},
+    {"loss: 2.5  tps: 1,234  tokens: 12,345,678.5  at 0,123",
+     "loss=2.5 tps=1234 tokens=12345678.5 at=0"},
+    {"loss 1 shape 1,2345 a 1,23", "loss=1 shape=1 a=1"},
+    {"\033[31mstep: 10\033[0m  \033[1;32mloss\033[0m: 0.5\033[", "step=10 loss=0.5"},
     {"", ""},
 };
 

@@ -126,6 +126,20 @@ static size_t word_length(const char *p)
     return n && (isalpha((unsigned char)*p) || *p == '_') ? n : 0;
 }
 
+/* The groups of three digits behind "1": "1,234,567.8". Returns their end. */
+static char *read_groups(const char *p, char *end, double *value)
+{
+    static const char digits[] = "0123456789";
+    size_t n = strspn(p, digits);
+    if (*p == '0' || n == 0 || n > 3 || end != p + n)
+        return end;
+    for (; *end == ',' && strspn(end + 1, digits) == 3; end += 4)
+        *value = *value * 1000 + atoi(end + 1);
+    if (end != p + n && *end == '.')
+        *value += strtod(end, &end);
+    return end;
+}
+
 /* A number that ends at a word boundary; NULL: none. */
 static const char *read_value(const char *p, double *value)
 {
@@ -138,6 +152,7 @@ static const char *read_value(const char *p, double *value)
     if (!*p || (!plain && !special))
         return NULL;
     *value = strtod(p, &end);
+    end = read_groups(p, end, value);
     return end > p && !isalpha((unsigned char)*end) && *end != '_' ? end : NULL;
 }
 
@@ -201,11 +216,25 @@ static void read_pairs(struct series *s, size_t rank, const char *p, double t)
     }
 }
 
+/* Without colours: ESC [ ... m. */
+static void copy_plain(const char *line, size_t size, char text[LINE_SIZE])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < size && n + 1 < LINE_SIZE; i++) {
+        if (line[i] != '\033' || i + 1 == size || line[i + 1] != '[') {
+            text[n++] = line[i];
+            continue;
+        }
+        for (i += 2; i < size && !isalpha((unsigned char)line[i]);)
+            i++;
+    }
+    text[n] = '\0';
+}
+
 void series_line(struct series *s, size_t rank, const char *line, size_t size, double t)
 {
     char text[LINE_SIZE];
-    snprintf(text, sizeof text, "%.*s", (int)(size < LINE_SIZE ? size : LINE_SIZE - 1),
-             line);
+    copy_plain(line, size, text);
     if (s->pattern ? regexec(s->pattern, text, 0, NULL, 0) == 0
                    : rank == 0 && strcasestr(text, "loss"))
         read_pairs(s, rank, text, t);

@@ -17,6 +17,7 @@
 #include "launcher/peer/listener.h"
 #include "launcher/transport/program.h"
 
+#include <signal.h>
 #include <string.h>
 
 enum { LAST_CALL_S = 3 };
@@ -148,6 +149,10 @@ static void on_end_signal(int sig, void *arg)
 {
     struct gather *a = arg;
     OWNED char *who = one_copy_each(a) ? missing_ranks(a) : joined_hosts(a);
+    if (sig == SIGQUIT) { /* asks for a report (doc/hangs.md) */
+        log_warn("%s: %s", one_copy_each(a) ? "missing" : "only these have joined", who);
+        return;
+    }
     err_set(&a->why, "interrupted (%s) while %s: %s", signal_name(sig),
             one_copy_each(a) ? "these were missing" : "only these had joined", who);
     loop_stop(a->loop, 128 + sig);

@@ -153,7 +153,9 @@ static void caller_check(struct caller *c)
     secret_wipe(&keys, sizeof keys);
     if (taken)
         c->fd = -1;
-    caller_end(c, taken ? NULL : "its node is not expected");
+    char why[40];
+    snprintf(why, sizeof why, "node %u is not expected", node);
+    caller_end(c, taken ? NULL : why);
 }
 
 static void on_readable(evutil_socket_t fd, short what, void *arg)

@@ -182,6 +182,18 @@ class ByHand(Peers):
         self.all_end([head, last], 0)
         self.assertEqual(sorted(t.wait() for t in twice), [0, 125])
 
+    def test_one_that_waits_tells_who_is_missing(self):
+        head = self.node(0, 2, "true")
+        self.assertTrue(wait_until(lambda: os.path.exists(self.path(".ddprun"))))
+        wait_until_settled(self.mark)
+        head.signal(signal.SIGQUIT)
+        self.wait_for(head, "ddprun: warning: missing: --node-rank 1\n", "err")
+        too_high = self.node(2, 3, "true")
+        self.wait_for(head, "node 2 is not expected", "err")
+        self.all_end([too_high], 125)
+        self.assertIn("lost the connection to the head, whose output may say why", too_high.err)
+        self.all_end([head, self.node(1, 2, "true")], 0)
+
     def test_another_key_is_told_though_the_head_has_gone(self):
         launches = [self.node(k, 2, "--start-timeout", 1 + 2 * k, "true", env={"DDPRUN_KEY": f"{k}" * 40})
                     for k in range(2)]

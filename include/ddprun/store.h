@@ -8,10 +8,10 @@
  *
  * Errors: a call returns 0, or -1 with `err` filled. Each has a deadline, the
  * `timeout_ms` of ddp_store_connect() or of ddp_store_set_timeout() (0 or less: 5
- * minutes). If it passes while waiting for other ranks, the error names the missing keys
- * or ranks, and the connection stays usable: the wait is cancelled at the store, which
- * has two seconds to confirm it. If the store is lost or does not answer, that call and
- * all later ones fail with the same text: close it.
+ * minutes; INT64_MAX: for ever). If it passes while waiting for other ranks, the error
+ * names the missing keys or ranks, and the connection stays usable: the wait is cancelled
+ * at the store, which has two seconds to confirm it. If the store is lost or does not
+ * answer, that call and all later ones fail with the same text: close it.
  *
  * Threads: one at a time per connection. Ownership: values that are returned are
  * malloc'ed, and the caller frees them; all arguments are borrowed for the call. "One

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
+#define LONGEST_MS         (INT64_MAX / 2) /* a time can be added */
 #define FIRST_ROOM         ((size_t)1 << 20)
 #define CHUNK_BYTES        (8u << 20) /* of keys and values in one request, about */
 
@@ -217,7 +218,9 @@ void ddp_store_close(struct ddp_store *s)
 
 void ddp_store_set_timeout(struct ddp_store *s, int64_t timeout_ms)
 {
-    s->timeout_ms = timeout_ms > 0 ? timeout_ms : DEFAULT_TIMEOUT_MS;
+    s->timeout_ms = timeout_ms <= 0           ? DEFAULT_TIMEOUT_MS
+                    : timeout_ms < LONGEST_MS ? timeout_ms
+                                              : LONGEST_MS;
 }
 
 /* SET, APPEND and QUEUE_PUSH: a key, a value, no reply. */

@@ -246,7 +246,7 @@ LOOP_TEST(every_call_follows_the_protocol, ARRAY_LEN(calls))
     struct fake *f = fake_start(script);
     struct ddp_store *s = connect_to(f);
     bool right = calls[_i].call(s);
-    ddp_store_set_timeout(s, LONG_MS);
+    ddp_store_set_timeout(s, INT64_MAX);
     bool in_step = add_negative(s);
     ddp_store_close(s);
     const char *trouble = fake_end(f);

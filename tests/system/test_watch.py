@@ -492,6 +492,12 @@ class Top(WatchTest):
         self.assertEqual(sum(bool(re.match(r"step \d+ .*loss 0\.\d+  lr 0\.001$", line)) for line in lines), 1, lines)
         self.stop(job)
 
+    def test_no_control_character_reaches_the_terminal(self):
+        job = self.start_sh(1, "printf 'a\\033[2Jb\\302\\2332Jc\\302\\251\\n'; sleep 60")
+        self.wait_for(job, "c")
+        self.assertIn("  a?[2Jb?2Jc\u00a9\n", self.run_to_end("--top", job.process.pid).out)
+        self.stop(job)
+
     def test_who_waits_for_whom(self):
         job = self.start("-np", 3, os.environ["HANG_GROUP"])
         for rank in range(3):
@@ -533,8 +539,8 @@ class Top(WatchTest):
                 os.write(main, b"q")
                 pressed = "q"
         self.assertEqual(top.wait(), 0)
-        self.assertTrue(screen.startswith("\033[?1049h"))
-        self.assertIn("\033[?25h\033[?1049l", screen)
+        self.assertTrue(screen.startswith("\033[?1049h\033[?25l\033[?7l"))  # without line wrap
+        self.assertIn("\033[?7h\033[?25h\033[?1049l", screen)
         os.close(main)
         self.stop(job)
 

@@ -129,7 +129,9 @@ static void put_cut(FILE *out, const char *s, int room)
         bool follows = ((unsigned char)*s & 0xc0) == 0x80;
         if (!follows && used++ >= room)
             break;
-        fputc((unsigned char)*s < 32 || *s == 127 ? '?' : *s, out);
+        bool c1 = (unsigned char)*s == 0xc2 && (s[1] & 0xe0) == 0x80; /* U+0080 to 9F */
+        s += c1;
+        fputc(c1 || (unsigned char)*s < 32 || *s == 127 ? '?' : *s, out);
     }
 }
 
@@ -170,11 +172,11 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
         count[*p & 127]++;
     size_t ended = count['x'] + count['k'], bad = count['f'] + count['u'];
     put_span(since, sizeof since, number_of(status, "t"));
-    int n = snprintf(line, sizeof line, "job %s  %s  %s  attempt %lld",
-                     text_or(status, "job", ""), text_or(status, "state", ""), since,
-                     int_of(status, "attempt"));
+    int used = snprintf(line, sizeof line, "job %s  %s  %s  attempt %lld",
+                        text_or(status, "job", ""), text_or(status, "state", ""), since,
+                        int_of(status, "attempt"));
     if (int_of(status, "attempts") > 0)
-        snprintf(line + n, sizeof line - (size_t)n, " of %lld",
+        snprintf(line + used, sizeof line - (size_t)used, " of %lld",
                  int_of(status, "attempts"));
     put_cut(out, line, t->columns);
     end_line(t, out);
@@ -380,9 +382,11 @@ static void terminal_on(struct top *t)
     tcgetattr(STDIN_FILENO, &t->before);
     raw = t->before;
     raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    raw.c_cc[VSUSP] = _POSIX_VDISABLE; /* Ctrl-Z would leave all this to the shell */
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    /* the alternate screen, no cursor */
-    fputs("\033[?1049h\033[?25l", stdout);
+    /* the alternate screen, no cursor; lines that are too long, as of wide characters or
+     * in a narrow window, end at its edge */
+    fputs("\033[?1049h\033[?25l\033[?7l", stdout);
     struct sigaction act = {.sa_handler = on_stop};
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
@@ -391,7 +395,7 @@ static void terminal_on(struct top *t)
 
 static void terminal_off(const struct top *t)
 {
-    fputs("\033[?25h\033[?1049l", stdout);
+    fputs("\033[?7h\033[?25h\033[?1049l", stdout);
     fflush(stdout);
     tcsetattr(STDIN_FILENO, TCSANOW, &t->before);
 }

@@ -398,13 +398,15 @@ class SshTest(LaunchTest):
         self.assertEqual(job.wait(), 143)
 
     def test_preflight_tells_of_scripts_that_cannot_run(self):
-        for first, why in (("#!/nonesuch/interpreter", "its interpreter '/nonesuch/interpreter' is not there"),
-                           ("#!/bin/sh\r", "its lines end in CR LF, so '/bin/sh' is not found; try sed")):
+        for first, why in (
+                ("#!/nonesuch/sh", "cannot run '{}': its interpreter '/nonesuch/sh' is not there"),
+                ("#!/bin/sh\r", "cannot run '{}': its lines end in CR LF, so '/bin/sh' is not found; try sed"),
+                ("#!/usr/bin/env nonesuch", "'nonesuch', the interpreter of '{}', is not in PATH there")):
             script = self.write("script", first + "\necho\n", 0o755)
             done = self.run_to_end("--ssh", self.ssh, "-H", "n1:1,n2:1", "--preflight", script,
                                    env={"FAKE_LOG": self.log})
             self.assertEqual(done.rc, 1)
-            self.assertIn(f"ddprun: n[1-2]: program: cannot run '{script}': {why}", done.err)
+            self.assertIn(f"ddprun: n[1-2]: program: {why.format(script)}", done.err)
 
     def test_killing_the_launcher_ends_all(self):
         run = self.start_hosts(

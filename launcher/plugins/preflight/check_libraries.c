@@ -62,7 +62,7 @@ void check_libraries(const struct check_ctx *ctx)
     char *path = program_path(ctx, false);
     OWNED char *linker = path ? linker_of(path) : NULL;
     if (path && !linker) { /* a script: take its interpreter */
-        char *interpreter = program_interpreter(ctx, path);
+        char *interpreter = program_interpreter(ctx, path, false);
         linker = interpreter ? linker_of(interpreter) : NULL;
         free(path);
         path = interpreter;
@@ -103,8 +103,9 @@ void check_python(const struct check_ctx *ctx)
 {
     enum { SHOWN = 300 }; /* bytes */
     OWNED char *path = program_path(ctx, false);
-    OWNED char *interpreter =
-        path && !program_is_python(path) ? program_interpreter(ctx, path) : xstrdup(path);
+    OWNED char *interpreter = path && !program_is_python(path)
+                                  ? program_interpreter(ctx, path, false)
+                                  : xstrdup(path);
     if (interpreter && program_is_python(interpreter)) {
         const char *argv[] = {interpreter, "-c", script, NULL};
         OWNED char *text = run_output(argv, ctx->env->v, ctx->probe->wdir);

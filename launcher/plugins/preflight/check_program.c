@@ -10,6 +10,7 @@
 #include "common/mem.h"
 #include "launcher/transport/program.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ char *program_path(const struct check_ctx *ctx, bool report)
     return path;
 }
 
-char *program_interpreter(const struct check_ctx *ctx, const char *path)
+char *program_interpreter(const struct check_ctx *ctx, const char *path, bool report)
 {
     char line[300] = "";
     SCOPED(close_file) FILE *f = fopen(path, "re");
@@ -86,9 +87,14 @@ char *program_interpreter(const struct check_ctx *ctx, const char *path)
     if (word && strcmp(word, "-S") == 0)
         word = strtok_r(NULL, " \t\r\n", &save);
     int code;
-    return word ? program_find(word, ctx->probe->wdir, strv_env_get(ctx->env, "PATH"),
-                               NULL, &code, NULL)
-                : NULL;
+    char *found = word ? program_find(word, ctx->probe->wdir,
+                                      strv_env_get(ctx->env, "PATH"), NULL, &code, NULL)
+                       : NULL;
+    /* neither an option of env, nor a variable that it sets */
+    if (word && !found && report && isalpha((unsigned char)*word) && !strchr(word, '='))
+        found_problem(ctx, "'%s', the interpreter of '%s', is not in PATH there", word,
+                      ctx->probe->argv.v[0]);
+    return found;
 }
 
 static void report_file(const struct check_ctx *ctx, const char *name, const char *path)
@@ -114,7 +120,7 @@ void check_program(const struct check_ctx *ctx)
     if (!path)
         return;
     report_file(ctx, ctx->probe->argv.v[0], path);
-    OWNED char *interpreter = program_interpreter(ctx, path);
+    OWNED char *interpreter = program_interpreter(ctx, path, true);
     OWNED char *trouble = program_script_trouble(path, ctx->probe->argv.v[0]);
     if (trouble)
         found_problem(ctx, "cannot run '%s': %s", ctx->probe->argv.v[0], trouble);

@@ -145,8 +145,8 @@ static void probe_neighbours(struct preflight *p)
             continue;
         p->request.peer = (char *)(uintptr_t)p->names[next];
         bool named = next == p->request.master && p->job->opts->master_addr;
-        p->request.addr = named ? (char *)(uintptr_t)p->job->opts->master_addr
-                                : p->nodes[next].addr;
+        p->request.addr =
+            named ? (char *)(uintptr_t)p->job->opts->master_addr : p->nodes[next].addr;
         p->request.port = p->nodes[next].port;
         send_probe(p, i);
     }

@@ -16,7 +16,7 @@ char *run_output(const char *const *argv, char *const *env, const char *dir);
 char *program_path(const struct check_ctx *ctx, bool report);
 
 /* The path of a script's interpreter (its #! line), malloc'ed; NULL: no script, or its
- * interpreter is not found. */
-char *program_interpreter(const struct check_ctx *ctx, const char *path);
+ * interpreter is not found; if `report`, one that env(1) would not find is a problem. */
+char *program_interpreter(const struct check_ctx *ctx, const char *path, bool report);
 
 #endif

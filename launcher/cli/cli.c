@@ -334,10 +334,13 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (check_rest(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
         return -1;
     be_horovodrun(opts);
-    if (count_hosts(opts, err) < 0 || check_discovery(opts, err) < 0 ||
-        check_companions(opts, err) < 0)
-        return -1;
-    return check_options(opts, r.hosts_option, r.script_option, err);
+    if (count_hosts(opts, err) == 0 && check_discovery(opts, err) == 0 &&
+        check_companions(opts, err) == 0 &&
+        check_options(opts, r.hosts_option, r.script_option, err) == 0)
+        return 0;
+    OWNED char *why = xstrdup(err->text);
+    OWNED char *origins = cli_origins(opts);
+    return err_set(err, "%s%s", why, origins);
 }
 
 static void warn_of_ignored(const struct opts *opts)

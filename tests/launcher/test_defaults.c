@@ -46,6 +46,18 @@ TEST(deepspeed_env_is_read)
     opts_finish(&o);
 }
 
+TEST(a_contradiction_names_the_options_from_elsewhere)
+{
+    struct opts o;
+    struct ddp_err err;
+    enter();
+    setenv("DDPRUN_OPTIONS", "--min-np 2", 1);
+    ck_assert_int_eq(parse_words("ddprun --nnodes 1 prog", &o, &err), -1);
+    ck_assert_ptr_nonnull(strstr(
+        err.text, "leave one out; options are also from DDPRUN_OPTIONS: --min-np 2"));
+    opts_finish(&o);
+}
+
 TEST(defaults_come_before_the_command_line)
 {
     struct opts o;

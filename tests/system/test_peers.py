@@ -201,6 +201,16 @@ class ByHand(Peers):
         self.assertIn("the handshake was not completed", launches[1].err)
         self.assertIn("is its key (--peer-key, DDPRUN_KEY) the same?", launches[1].err)
 
+    def test_metrics_of_two_on_one_machine(self):
+        """Each series is there once, and no age of an output that never was."""
+        file = self.path("job.prom")
+        self.all_end([self.node(0, 2, "--metrics", file, "sleep", "1.5"), self.node(1, 2, "sleep", "1.5")], 0)
+        with open(file, encoding="utf-8") as f:
+            series = [line.rsplit(" ", 1)[0] for line in f if line[0] != "#"]
+        self.assertIn("system_memory_usage_bytes", "".join(series))
+        self.assertEqual(len(series), len(set(series)), series)
+        self.assertNotIn("ddprun_output_age_seconds", "".join(series))
+
     def test_the_number_of_nodes_is_the_head_s(self):
         launches = [self.node(0, 2, "true"), self.node(1, 3, "true")]
         self.all_end(launches, 0)

@@ -75,7 +75,9 @@ static void write_ranks(const json_t *status, struct evbuffer *out)
         size_t r;
         head(out, of_ranks[m].name, of_ranks[m].type, of_ranks[m].help);
         json_array_foreach (list, r, v) {
-            if (!json_is_number(v))
+            bool none =
+                strcmp(of_ranks[m].list, "quiet") == 0 && json_number_value(v) < 0;
+            if (!json_is_number(v) || none) /* no output yet */
                 continue;
             evbuffer_add_printf(out, "%s{rank=\"%zu\",", of_ranks[m].name, r);
             label(out, "host", host_name(status, r));
@@ -100,28 +102,41 @@ static const struct {
       {NULL, "hw_gpu_memory_limit_bytes", "Memory of a GPU", 2, 1 << 20},
 };
 
+/* Those that are measured, by name. Instances of ddprun on one machine (doc/peers.md)
+ * have the same name, and no series may occur twice: one of them counts. */
+static json_t *hosts_by_name(const json_t *status)
+{
+    json_t *by_name = json_object(), *h;
+    size_t i;
+    json_array_foreach (json_object_get(status, "hosts"), i, h) {
+        if (json_object_get(h, "mem"))
+            json_object_set(by_name, text_or(h, "host", ""), h);
+    }
+    return by_name;
+}
+
 static void write_hosts(const json_t *status, struct evbuffer *out)
 {
-    const json_t *hosts = json_object_get(status, "hosts"), *h, *g;
-    size_t i, gpu;
+    json_auto_t *hosts = hosts_by_name(status);
+    json_t *h, *g;
+    const char *name;
+    size_t gpu;
     for (size_t m = 0; m < sizeof of_hosts / sizeof *of_hosts; m++) {
         head(out, of_hosts[m].name, "gauge", of_hosts[m].help);
-        json_array_foreach (hosts, i, h) {
+        json_object_foreach (hosts, name, h) {
             const json_t *v =
                 json_array_get(json_object_get(h, of_hosts[m].list), of_hosts[m].at);
-            if (!v)
-                continue;
             evbuffer_add_printf(out, "%s{", of_hosts[m].name);
-            label(out, "host", text_or(h, "host", ""));
+            label(out, "host", name);
             sample(out, json_number_value(v) * of_hosts[m].scale);
         }
     }
     for (size_t m = 0; m < sizeof of_gpus / sizeof *of_gpus; m++) {
         head(out, of_gpus[m].name, "gauge", of_gpus[m].help);
-        json_array_foreach (hosts, i, h) {
+        json_object_foreach (hosts, name, h) {
             json_array_foreach (json_object_get(h, "gpus"), gpu, g) {
                 evbuffer_add_printf(out, "%s{gpu=\"%zu\",", of_gpus[m].name, gpu);
-                label(out, "host", text_or(h, "host", ""));
+                label(out, "host", name);
                 sample(out, json_number_value(json_array_get(g, of_gpus[m].at)) *
                                 of_gpus[m].scale);
             }

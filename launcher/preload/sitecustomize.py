@@ -558,7 +558,7 @@ class Helper:
         each rank would copy nearly all their pages. They live to the end anyway."""
         import gc
         self.kept = {name: module for name, module in sys.modules.items()
-                     if name not in ("__main__", "builtins", "sys")}
+                     if name not in ("__main__", "__mp_main__", "builtins", "sys")}
         self.ctypes.pythonapi.Py_IncRef(self.ctypes.py_object(self.kept))  # never released, except:
         # extensions made with nanobind (triton) report objects that still exist after Python's end
         self.reports_leaks = any(

@@ -167,7 +167,7 @@ class Preload(LaunchTest):
                  "    with m.get_context('spawn').Pool(1) as p: print(p.map(abs, [-1]))", 0),
                 ("import multiprocessing as m\n"
                  "with m.get_context('fork').Pool(2) as p: print(p.map(abs, [-1, -2]))", 0),
-                ("class A:\n    def __del__(self): print('deleted')\na = A()", 0),
+                ("import colorsys\nclass A:\n    def __del__(self): print('deleted', colorsys)\na = A()", 0),
                 ("import atexit, json\natexit.register(lambda: print(json.dumps([1])))\n"
                  "import colorsys; atexit.register(print, 'later')", 0),
                 ("import ctypes; ctypes.CDLL(None).printf(b'from C, not flushed\\n')", 0),

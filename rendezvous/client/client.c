@@ -202,7 +202,8 @@ struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_
     if (s->x.hung_up)
         err_set(err,
                 "store at %s does not let this process in: it closed the connection at "
-                "once (it serves its own job only, unless started with --store-open)",
+                "once; its messages say why (it serves its own job only, unless started "
+                "with --store-open; ddpstored: --open)",
                 s->x.peer);
     ddp_store_close(s);
     return NULL;

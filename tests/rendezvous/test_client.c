@@ -259,13 +259,14 @@ LOOP_TEST(every_call_follows_the_protocol, ARRAY_LEN(calls))
 /* As PyTorch's before 2.8: all three say so at once. */
 TEST(a_store_without_queues_is_told)
 {
-    static bool (*const uses[])(struct ddp_store *s) = {push, pop, queue_len};
+    static bool (*const uses[])(struct ddp_store * s) = {push, pop, queue_len};
     for (size_t i = 0; i < ARRAY_LEN(uses); i++) {
         struct fake *f = fake_start("hello at once; C .16 \"/q\"; close");
         struct ddp_store *s = connect_to(f);
         ck_assert(!uses[i](s));
-        ck_assert_msg(strstr(err.text, "closed the connection when asked for a queue "
-                                       "(PyTorch's stores have queues since 2.8, with libuv)"),
+        ck_assert_msg(strstr(err.text,
+                             "closed the connection when asked for a queue "
+                             "(PyTorch's stores have queues since 2.8, with libuv)"),
                       "%s", err.text);
         ddp_store_close(s);
         ck_assert_ptr_null(fake_end(f));
@@ -276,7 +277,7 @@ static const struct {
     const char *script, *text;
 } no_stores[] = {
     {"deaf", "did not answer in time"},
-    {"close", "does not let this process in"},
+    {"close", "at once; its messages say why"},
     {"C x00cef7853c; S x485454502f31; silence", "is not a TCPStore"},
     {"C x00cef7853c; S .0 .0; silence", "is not a TCPStore"},
     {"C x00cef7853c; S .1; close", "does not let this process in"},

@@ -259,14 +259,13 @@ LOOP_TEST(every_call_follows_the_protocol, ARRAY_LEN(calls))
 /* As PyTorch's before 2.8: all three say so at once. */
 TEST(a_store_without_queues_is_told)
 {
-    static bool (*const uses[])(struct ddp_store * s) = {push, pop, queue_len};
+    static bool (*const uses[])(struct ddp_store *s) = {push, pop, queue_len};
     for (size_t i = 0; i < ARRAY_LEN(uses); i++) {
         struct fake *f = fake_start("hello at once; C .16 \"/q\"; close");
         struct ddp_store *s = connect_to(f);
         ck_assert(!uses[i](s));
-        ck_assert_msg(strstr(err.text,
-                             "closed the connection when asked for a queue "
-                             "(PyTorch's stores have queues since 2.8, with libuv)"),
+        ck_assert_msg(strstr(err.text, "closed the connection when asked for a queue "
+                                       "(PyTorch's stores have queues since 2.8, with libuv)"),
                       "%s", err.text);
         ddp_store_close(s);
         ck_assert_ptr_null(fake_end(f));

@@ -71,7 +71,7 @@ class Watch(LabTest):
         self.assertEqual(events[-1]["event"], "end")
 
     def test_a_host_that_cannot_be_reached(self):
-        done = self.on((1,), "true", "--events", self.path("events"), "-H", "node001,nowhere")
+        done = self.run_to_end("-H", "node001,nowhere", "--events", self.path("events"), "true")
         self.assertEqual(done.rc, 125)
         events = self.read_events()
         self.assertEqual([e["kind"] for e in events if e["event"] == "failure"], ["start"])

@@ -20,6 +20,29 @@
 
 enum { TEAM_MAX = 80, TEAMS_MAX = 8, PATIENCE_MS = 240000 };
 
+const struct team team_layouts[TEAM_LAYOUTS] = {
+    {.size = 1},
+    {.size = 2},
+    {.size = 3},
+    {.size = 4},
+    {.size = 5},
+    {.size = 6},
+    {.size = 7},
+    {.size = 8},
+    {.size = 2, .backend = "tcp"},
+    {.size = 3, .backend = "tcp"},
+    {.size = 4, .backend = "tcp"},
+    {.size = 5, .backend = "tcp"},
+    {.size = 6, .backend = "tcp"},
+    {.size = 7, .backend = "tcp"},
+    {.size = 8, .backend = "tcp"},
+    {.size = 3, .layout = "aab"},
+    {.size = 4, .layout = "aabb"},
+    {.size = 4, .layout = "abab"},
+    {.size = 6, .layout = "abbcca"},
+    {.size = 8, .layout = "aaabbbcc"},
+};
+
 static void set_number(const char *name, int n)
 {
     char text[16];

@@ -23,6 +23,10 @@ struct team {
     int expect_dead;     /* 1 + a rank that a signal kills */
 };
 
+/* One host of 1 to 8 ranks, 2 to 8 hosts of one, and hosts of several ranks. */
+enum { TEAM_LAYOUTS = 20 };
+extern const struct team team_layouts[TEAM_LAYOUTS];
+
 /* Runs `fn` in every rank and fails the test unless all exit with 0 in time. `fn` uses
  * team_assert(): Check's own assertions belong to the parent. */
 void assert_team(const struct team *team,

@@ -26,7 +26,8 @@ class Mpi:
 
 def needs_pmix(file):
     """Ubuntu 24.04's MPICH was built for PMIx: no Hydra can start its programs."""
-    return "libpmix" in subprocess.check_output(["ldd", file], text=True)
+    needed = subprocess.run(["ldd", file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return "libpmix" in needed.stdout
 
 
 OPENMPI = Mpi("openmpi", ("mpicc.openmpi",))

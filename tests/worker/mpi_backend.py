@@ -8,12 +8,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
+
+import mpi
+
 RANKS = 3
-
-
-def needs_pmix(file):
-    """Ubuntu 24.04's MPICH was built for PMIx: no Hydra can start its programs."""
-    return os.path.exists(file) and "libpmix" in subprocess.check_output(["ldd", file], text=True)
 
 
 def run(launcher, program, shims, *args, options=(), **more):
@@ -66,7 +65,7 @@ def main():
     failed = False
     with tempfile.TemporaryDirectory(prefix="ddp-mpi-") as folder:
         for launcher in here:
-            if "hydra" in launcher and needs_pmix(f"{shims}/ddpgroup-mpich.so"):
+            if "hydra" in launcher and mpi.needs_pmix(f"{shims}/ddpgroup-mpich.so"):
                 continue
             rc, text = run(launcher, results, shims, f"file://{folder}/meeting")
             failed |= rc != 0
@@ -76,9 +75,9 @@ def main():
             if "openmpi" in launcher:
                 failed |= die("3", launcher, program, shims, "--enable-recovery")
             for at in ("0", "5"):
-                mpi = "openmpi" if "openmpi" in launcher else "mpich"
+                name = "openmpi" if "openmpi" in launcher else "mpich"
                 failed |= die(at, ddprun, program, shims, "--tag-output=off", "--grace", "60s",
-                              DDP_MPI=mpi)
+                              DDP_MPI=name)
     alone = subprocess.run([results, "env://"], capture_output=True, text=True, env={
         k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "DDP_MPI"))})
     if "has not been started as a rank of MPI" not in alone.stderr:

@@ -61,11 +61,11 @@ const struct option options[] = {
      "start N ranks; default: one per slot (on one machine without GPU: 1)", HERE},
     {"hostfile machinefile f", "FILE", AT(hostfile), read_text, 0, 0, NULL,
      "hosts and their slots, one per line, as Open MPI, MPICH or Horovod write them",
-     NOT_IN_SCRIPT},
+     NOT_IN_SCRIPT, true},
     {"host H hosts", "LIST", AT(hosts), read_hosts, 0, 0, NULL,
      "hosts n1:4,n2:4 or n[01-16]:4; with --hostfile or inside a scheduler's job: use only "
      "these, or leave ^host out",
-     NOT_IN_SCRIPT},
+     NOT_IN_SCRIPT, true},
     {"alloc", "hostfile|slurm|sge|pbs|lsf|flux|sagemaker|hosts|mpi-hostfile|local",
      AT(alloc), read_text, 0, 0, NULL,
      "source of the hosts (hosts: -H); default: the first one that is found",

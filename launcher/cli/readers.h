@@ -38,6 +38,7 @@ struct option {
         SCRIPT_ONLY,   /* with --script only */
         NOT_IN_SCRIPT, /* not with --script */
     } where;
+    bool once; /* given twice on a command line it is an error */
 };
 
 read_fn read_number, read_per_node, read_nnodes, read_walltime, read_memory, read_requeue,

@@ -115,17 +115,15 @@ static int read_option(struct reading *r, const struct option *o, const char *wo
                            next, word, next);
         value = r->argv[++r->i];
     }
+    OWNED char *name = xstrndup(o->names, strcspn(o->names, " "));
     /* mpirun adds up the hosts of several -H; horovodrun uses the last one's */
-    const char *hosts = o->read == read_hosts                  ? "host"
-                        : spelling_is(o->names, "hostfile", 8) ? "hostfile"
-                                                               : NULL;
-    if (hosts && !r->defaults && opts_given(opts, hosts))
+    if (o->once && !r->defaults && opts_given(opts, name))
         return err_set(
             err, "%s is given twice; name all hosts in one (try ddprun --help)", word);
     TRY(words_take(o, word, value, opts, err));
     if (r->defaults) /* the ddprun in a job reads them itself */
         return 0;
-    strv_pushf(&opts->given, "%.*s", (int)strcspn(o->names, " "), o->names);
+    strv_push(&opts->given, name);
     if (o->where == NOT_IN_SCRIPT)
         r->hosts_option = word;
     if (o->where == SCRIPT_ONLY)

@@ -97,8 +97,9 @@ int bootstrap_confirm(struct handshake *h, int in, int64_t deadline_ms,
                       struct link_keys *keys, struct ddp_err *err);
 
 /* All of it, once for each of s->calls until one succeeds: the connected socket and the
- * keys of the link, or -1. Takes at most `*left_ms`, from which it subtracts the time in
- * which this process ran. */
+ * keys of the link, or -1 with the errno of the last attempt (ECONNRESET: the other end
+ * has closed the connection, as it does if the keys differ). Takes at most `*left_ms`,
+ * from which it subtracts the time in which this process ran. */
 int bootstrap_connect(const struct bootstrap *s, int64_t *left_ms, struct link_keys *keys,
                       struct ddp_err *err);
 /* The node that is this one's parent in the tree of agents: it may start later, so this

@@ -179,13 +179,13 @@ static char *env_trouble(const char *path, const char *name)
 
 char *program_script_trouble(const char *path, const char *name)
 {
-    char line[200], *trouble;
+    char line[200];
     const char *word = first_line(path, line, sizeof line);
     OWNED char *interpreter = xstrndup(word, (size_t)word_len(word));
-    if ((trouble = line_end_trouble(word, name)) || (trouble = env_trouble(path, name)))
-        return trouble;
-    return *word == '/' && access(interpreter, F_OK) < 0 ? interpreter_trouble(path, name)
-                                                         : NULL;
+    if (*word == '/' && access(interpreter, F_OK) < 0)
+        return interpreter_trouble(path, name);
+    char *trouble = line_end_trouble(word, name);
+    return trouble ? trouble : env_trouble(path, name);
 }
 
 /* Takes `why` over. Returns the exit code. */

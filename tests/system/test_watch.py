@@ -322,14 +322,21 @@ class Metrics(WatchTest):
         script = f"( ({busy}; sleep 60) & until [ -e {go} ]; do sleep 0.1; done ); echo orphaned; sleep 60"
         job = self.start_sh(1, script, "--metrics", f"127.0.0.1:{port}")
 
+        def read(name):
+            return max(self.metrics(port).get(name, {"": 0}).values())
+
         def used():
-            return max(self.metrics(port).get("process_cpu_time_seconds_total", {"": 0}).values())
+            return read("process_cpu_time_seconds_total")
+
+        def uptime():
+            return read("process_uptime_seconds")
 
         self.assertTrue(launch.wait_until(lambda: used() > 0.1))
         before = used()
         self.write("go", "")
         self.wait_for(job, "orphaned", "out")
-        time.sleep(2.5)  # samples are taken each second
+        orphaned = uptime()
+        self.assertTrue(launch.wait_until(lambda: uptime() > orphaned + 2))  # a sample each second
         self.assertGreaterEqual(used(), before)
         self.stop(job)
 

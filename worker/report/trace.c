@@ -93,8 +93,8 @@ static void put_names(const struct trace *t, FILE *f)
                 t->lost, t->rank, (double)t->spans[t->n - 1].end_ns / 1e3);
 }
 
-/* The bytes of a name that may have been cut within a character. */
-static int whole(const char *name)
+/* Bytes of the whole characters of a name, which may be cut within the last one. */
+static int whole_length(const char *name)
 {
     size_t n = 0;
     for (size_t more = 1; more > 0 && name[n]; n += more)
@@ -112,8 +112,8 @@ char *trace_text(struct trace *t, size_t *len)
         fprintf(f,
                 ",\n{\"name\":\"%.*s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
                 "\"dur\":%.3f",
-                whole(s->what), s->what, t->rank, (int)s->row, (double)s->begin_ns / 1e3,
-                (double)(s->end_ns - s->begin_ns) / 1e3);
+                whole_length(s->what), s->what, t->rank, (int)s->row,
+                (double)s->begin_ns / 1e3, (double)(s->end_ns - s->begin_ns) / 1e3);
         if (s->bytes)
             fprintf(f, ",\"args\":{\"bytes\":%zu}", s->bytes);
         fputc('}', f);

@@ -73,11 +73,10 @@ static void write_ranks(const json_t *status, struct evbuffer *out)
     for (size_t m = 0; m < sizeof of_ranks / sizeof *of_ranks; m++) {
         const json_t *list = json_object_get(status, of_ranks[m].list), *v;
         size_t r;
+        bool ages = strcmp(of_ranks[m].list, "quiet") == 0; /* -1: no output yet */
         head(out, of_ranks[m].name, of_ranks[m].type, of_ranks[m].help);
         json_array_foreach (list, r, v) {
-            bool none =
-                strcmp(of_ranks[m].list, "quiet") == 0 && json_number_value(v) < 0;
-            if (!json_is_number(v) || none) /* no output yet */
+            if (!json_is_number(v) || (ages && json_number_value(v) < 0))
                 continue;
             evbuffer_add_printf(out, "%s{rank=\"%zu\",", of_ranks[m].name, r);
             label(out, "host", host_name(status, r));

@@ -58,8 +58,8 @@ int sock_recv_fd(int fd);
 int sock_set_nonblock(int fd, bool on);
 void sock_set_nodelay(int fd);
 void sock_set_keepalive(int fd, int idle_s, int interval_s, int count);
-/* Has an accepted connection been reset? Another one may have the same two ends now, so
- * what the kernel says of them counts only if this is false afterwards. */
+/* True if an accepted connection has been reset. Check this after asking the kernel about
+ * its two addresses: by then a new connection may have them. */
 bool sock_was_reset(int fd);
 /* Is a segment or a probe of a TCP connection unacknowledged? If not, the peer's kernel
  * is up as far as ours can tell, whatever its process does. Always true where there is no

@@ -20,9 +20,9 @@ struct sock_owner {
 int sockdiag_open(void);
 bool sockdiag_serves_tcp(int netlink); /* for tests */
 
-/* The established connection, not closed yet, with the local end `from` and the remote end `to`.
- * IPv4-mapped addresses are IPv4. `netlink` -1: read /proc/net/tcp and tcp6 instead. -1:
- * errno is ENOENT if there is none, and another if that cannot be read. */
+/* The established connection, not closed yet, with the local end `from` and the remote
+ * end `to`. IPv4-mapped addresses are IPv4. `netlink` -1: read /proc/net/tcp and tcp6
+ * instead. -1: errno is ENOENT if there is none, and another if that cannot be read. */
 int sockdiag_find(int netlink, const struct sockaddr *from, const struct sockaddr *to,
                   struct sock_owner *owner, struct ddp_err *err);
 

@@ -72,7 +72,7 @@ void run_sample(struct run *run)
     OWNED uint32_t *tokens = xcalloc(all, sizeof *tokens);
     struct random random = random_make(run->state.seed, STREAM_SAMPLE);
     memcpy(tokens, run->prompt, n * sizeof *tokens);
-    if (d->token_bytes == 1 && choice > 256) /* what is not in the data is no byte */
+    if (d->token_bytes == 1 && choice > 256) /* tokens above 255 are no bytes */
         choice = 256;
     progress_say(&run->progress, "sample      of %zu tokens:", all);
     for (size_t i = 0; i < all && run->end != RUN_STOPPED; i++) {

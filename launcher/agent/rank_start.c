@@ -143,7 +143,8 @@ void prepare_run(struct background_call *c)
     enter(p);
 }
 
-/* Gloo would take a loopback address, if this host's name is one, where others wait. */
+/* Gloo listens at the address of this host's name; if that is a loopback address, other
+ * hosts cannot connect, and the rank needs an interface. */
 static const char *loop_addr_of(const struct msg_job *job)
 {
     return job->nnodes > 1 && !job->interface ? job->master_addr : NULL;

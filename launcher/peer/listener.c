@@ -96,7 +96,7 @@ int caller_admit(struct caller *c, unsigned node, unsigned nnodes)
     return fd;
 }
 
-/* It comes to the terminal, and into names of files (--output-filename). */
+/* The name is printed, and becomes a part of file names (--output-filename). */
 static bool is_host_name(const char *name)
 {
     const char *p = name;

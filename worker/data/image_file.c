@@ -73,8 +73,7 @@ static void take_bytes(png_structp png, png_bytep to, size_t n)
 static int take_png(png_structp png, png_infop info, const char *path,
                     struct io_shape *shape, uint8_t *to, struct ddp_err *err)
 {
-    /* As PIL has them: no gamma is applied, an alpha is dropped, of 16 bits 8 are left.
-     */
+    /* Like PIL: no gamma correction, alpha is dropped, 16 bits become 8. */
     png_read_png(png, info,
                  PNG_TRANSFORM_EXPAND | PNG_TRANSFORM_GRAY_TO_RGB |
                      PNG_TRANSFORM_STRIP_ALPHA | PNG_TRANSFORM_STRIP_16,

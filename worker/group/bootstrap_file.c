@@ -53,7 +53,8 @@ static int none_if_stale(const struct bootstrap *m, const char *what, struct ddp
     return errno == ESTALE ? 0 : file_err(m, what, err);
 }
 
-/* Another user's file would give them the address, or theirs to the ranks. */
+/* A user who can read the file learns rank 0's address; one who owns it can replace it.
+ */
 static bool is_private(const struct stat *st)
 {
     return S_ISREG(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & 077);

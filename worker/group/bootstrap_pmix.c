@@ -84,8 +84,8 @@ int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     if ((int)pmix.self.rank != m->rank)
         return err_set(err, "this is rank %d of the group, but rank %u to PMIx", m->rank,
                        pmix.self.rank);
-    /* what rank 0 gives comes with the fence: of Open MPI 4.1.2 other hosts cannot ask
-     * for it; the deadline is seconds */
+    /* the fence carries rank 0's value: under Open MPI 4.1.2 ranks on other hosts cannot
+     * get it afterwards; PMIX_TIMEOUT is in seconds */
     int64_t left = m->deadline_ms - now_ms();
     pmix_info_t limits[2] = {{.key = PMIX_TIMEOUT}, {.key = PMIX_COLLECT_DATA}};
     limits[0].value.type = PMIX_INT;

@@ -24,7 +24,7 @@ enum {
     TCP_SPIN_NS = 20000
 };
 
-/* "For ever" is a time that can be added to another one: 34 years. */
+/* The longest timeout is 34 years, so that it can be added to a time. */
 static int64_t timeout_of(int64_t ms)
 {
     const int64_t most = INT64_C(1) << 40;

@@ -102,9 +102,10 @@ void tcp_prepare_to_send(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }
 
-/* The kernel doubles its timeout with each retransmission: about as much has passed. To a
- * rank that has no room, as it computes, it sends probes, which a live host acknowledges;
- * TCP_USER_TIMEOUT would end that connection, too. */
+/* The retransmission timeout doubles each time, so about as much time has passed since
+ * the first one. While a rank computes and receives nothing, the kernel probes its full
+ * window, and a live host acknowledges that; TCP_USER_TIMEOUT would end the connection.
+ */
 bool tcp_is_silent(int fd)
 {
     struct tcp_info info;

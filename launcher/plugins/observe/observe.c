@@ -266,8 +266,8 @@ static void on_tick(void *state)
     job_send(o->j, NODE_ALL, MSG(watch, false));
 }
 
-/* While a rank runs, its CPU time does not go down with descendants that are no longer
- * found (orphans): for Prometheus it would start at 0. */
+/* The counter never decreases while a rank runs, even if orphaned descendants are no
+ * longer found: Prometheus would take a decrease for a reset. */
 static void take_rank(struct rank_usage *r, const struct rank_use *now, double passed_ms)
 {
     uint64_t used_ms = now->cpu_ms > r->seen_ms ? now->cpu_ms - r->seen_ms : 0;

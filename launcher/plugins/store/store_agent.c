@@ -316,7 +316,7 @@ static int take_port(struct store_host *h, int port, bool unclaimed, struct ddp_
 /* A port for rank 0 to listen on, at all addresses, as PyTorch does. It is free now;
  * other processes rarely bind a port outside the kernel's range, and no other job claims
  * it, so it should be free when rank 0 binds it. If another user has claimed them all,
- * one that the kernel gives may do. */
+ * the kernel chooses a port, without a claim. */
 static int find_port(struct store_host *h, struct ddp_err *err)
 {
     enum { TRIES = 10 };

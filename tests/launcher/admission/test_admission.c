@@ -258,7 +258,8 @@ TEST(an_accepted_connection_is_checked_by_its_descriptor)
     admission_destroy(d);
 }
 
-/* bind(): a port that connect() chooses may be that of others' connections, too. */
+/* connect() alone may choose a port that other connections use, and a second bind() to it
+ * would fail. */
 static int connect_from(const union addr *from, const union addr *to)
 {
     int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -278,8 +279,8 @@ static void child_connects_from(const union addr *from, const union addr *to)
     _exit(read(lifeline[0], &byte, 1) == 0 ? 0 : 1);
 }
 
-/* Another user who has reset a connection before it is looked for, and whose port a rank
- * gets, would be taken for the rank. */
+/* A stranger connects and resets the connection, and the kernel gives the port to a rank:
+ * the rank must not vouch for the stranger's connection. */
 TEST(a_reset_connection_is_not_the_next_one_of_its_port)
 {
     struct admission *d = admission_create(getpid());
@@ -300,7 +301,7 @@ TEST(a_reset_connection_is_not_the_next_one_of_its_port)
     close(late);
 }
 
-/* Half open, it is not the other end of an accepted one: the listener drops its SYN. */
+/* A full queue drops the SYN, so no accepted connection has this end. */
 TEST(a_connection_that_is_not_established_does_not_count)
 {
     union addr at, peer = {0};

@@ -276,8 +276,9 @@ static void parts_case(struct ddp_group *g, const void *arg)
         return;
     }
     struct ddp_request *r = ddp_irecv(g, &x, sizeof x, 1, ANSWER, &err);
-    for (int ms = 0; ms < 5; ms += 4) {
-        team_ok(g, ddp_wait_for(r, ms, &done, &err));
+    static const int64_t short_ms[] = {0, 4, -1, INT64_MIN}; /* a time that has passed */
+    for (size_t i = 0; i < ARRAY_LEN(short_ms); i++) {
+        team_ok(g, ddp_wait_for(r, short_ms[i], &done, &err));
         team_assert(g, !done, "an answer before the question");
     }
     int y = 8;
@@ -387,21 +388,29 @@ LOOP_TEST(a_stream_may_be_full, ARRAY_LEN(teams))
     assert_team(&teams[_i], full_case, NULL);
 }
 
+/* The message comes when it is asked for, or before. */
 static void size_case(struct ddp_group *g, const void *arg)
 {
+    const bool *early = arg;
     struct ddp_err err = {""};
     char data[16] = "";
     if (ddp_group_rank(g) == 0) {
         team_ok(g, ddp_send(g, data, 8, 1, 0, &err));
+        if (*early)
+            team_ok(g, ddp_send(g, data, 8, 1, 1, &err));
         team_assert(g, ddp_barrier(g, &err) == -1, "the barrier went well");
     } else {
+        if (*early)
+            team_ok(g, ddp_recv(g, data, 8, 0, 1, &err));
         team_assert(g, ddp_recv(g, data, 16, 0, 0, &err) == -1, "16 bytes of 8 came");
     }
     team_assert(g, strstr(err.text, "8 bytes with tag 0 where 16 are asked for"), "%s",
                 err.text);
 }
 
-LOOP_TEST(another_size_is_an_error_of_both, 2)
+LOOP_TEST(another_size_is_an_error_of_both, 4)
 {
-    assert_team(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, size_case, NULL);
+    const bool early = _i % 2;
+    assert_team(&(struct team){.size = 2, .backend = _i < 2 ? "tcp" : NULL}, size_case,
+                &early);
 }

@@ -32,8 +32,9 @@ enum { IDLE_STREAM_MS = 2000 };
 
 /* ms: delay before a stopped rank is continued, as it handles no signals, and before the
  * scan for processes outside the ranks' groups. The scan takes one or two ms, and most
- * jobs have ended by then. */
-enum { STRAYS_MS = 10 };
+ * jobs have ended by then. LINGER_MS: the time for processes to end by themselves that
+ * the ranks have left, before they are reported and signalled. */
+enum { STRAYS_MS = 10, LINGER_MS = 1000 };
 
 /* Spare the ssh processes to the agents below, and those of plug-ins, with their
  * children. */
@@ -151,11 +152,28 @@ static void on_unkillable(void *arg)
     agent_stop_if_alone(a);
 }
 
+/* Such a process may be the program itself, in the background. Of several hosts, one
+ * reports. */
+static void report_lingering(struct agent *a)
+{
+    OWNED char *who = kill_tree_describe(spare_others, a);
+    if (!who || a->node != 0)
+        return;
+    OWNED char *line = xasprintf(
+        "ddprun: note: all ranks have exited; ending what they left: %s (a rank has "
+        "to stay in the foreground: 'setsid --wait')",
+        who);
+    agent_send(a, MSG(log, LOG_WARN, line));
+}
+
 static void on_strays(evutil_socket_t fd, short what, void *arg)
 {
     struct agent *a = arg;
     if (a->state != AGENT_TERMINATING || !reap_now(a->reap))
         return;
+    if (a->lingering)
+        report_lingering(a);
+    a->lingering = false;
     if (a->ranks && !a->continued)
         ranks_signal(a->ranks, SIGCONT);
     a->continued = true;
@@ -176,7 +194,7 @@ static void end_with(int sig, void *arg)
     a->end_sig = sig;
     a->continued = false;
     if (sig != SIGKILL) {
-        loop_arm(a->strays, STRAYS_MS);
+        loop_arm(a->strays, a->lingering ? LINGER_MS : STRAYS_MS);
     } else if (reap_now(a->reap)) {
         kill_tree_signal(sig, spare_others, a);
     }
@@ -187,6 +205,8 @@ void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms)
 {
     bool usual = a->state == AGENT_ACTIVE && nothing_left(a);
     a->drain_ms = drain_ms;
+    a->lingering =
+        !usual && a->state == AGENT_ACTIVE && a->ranks && ranks_succeeded(a->ranks);
     if (a->state == AGENT_ACTIVE)
         agent_move(a, AGENT_TERMINATING);
     if (usual || a->state == AGENT_DRAINING)

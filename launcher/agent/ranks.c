@@ -61,6 +61,7 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
     m.stopped = r->agent->state != AGENT_ACTIVE;
+    r->failed |= m.status != 0;
     if (m.status != 0 && !m.stopped) {
         uint64_t before = r->oom_kills;
         r->oom_kills = machine_oom_kills(); /* of a later failure only what comes later */
@@ -410,7 +411,7 @@ void ranks_again(struct ranks *r)
     r->attempt++;
     if (r->starting == 0) /* else a call that hangs uses it */
         r->prepared = r->prepared && prepare_fits(r->prep, r->agent);
-    r->stopped = false;
+    r->stopped = r->failed = false;
     r->oom_kills = machine_oom_kills();
     event_active(r->starter, EV_TIMEOUT, 0);
 }
@@ -446,6 +447,11 @@ bool ranks_running(const struct ranks *r)
             return true;
     }
     return false;
+}
+
+bool ranks_succeeded(const struct ranks *r)
+{
+    return r->next == r->until && !r->failed && !ranks_running(r);
 }
 
 bool ranks_starting(const struct ranks *r)

@@ -32,6 +32,7 @@ struct agent {
     struct event *strays;        /* owned: timer, then processes outside rank groups */
     int end_sig;                 /* the last signal sent to stop the ranks; 0: none */
     bool continued;              /* stopped ranks, to handle that signal */
+    bool lingering;              /* all ranks exited with 0, and left processes */
     struct event *lifelines[2];  /* owned; NULL: none */
     struct heartbeat *heartbeat; /* owned */
     struct silence silence;      /* of the launcher */

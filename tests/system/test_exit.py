@@ -43,6 +43,18 @@ class Exit(LaunchTest):
     def test_the_code_of_the_first_rank_that_fails(self):
         self.first_failure("exit 3", 3, "3")
 
+    def test_output_through_a_process_that_the_rank_left(self):
+        """The tee of `exec > >(tee log)` ends when its input has ended, after the shell."""
+        launch = self.run_to_end("-np", 2, "bash", "-c", "exec > >(sleep 0.1; exec cat); echo rank $RANK")
+        self.assert_ended(launch, 0)
+        self.assertEqual((sorted(launch.out.splitlines()), launch.err), (["[0] rank 0", "[1] rank 1"], ""))
+
+    def test_a_program_in_the_background_is_reported(self):
+        launch = self.sh(2, "setsid sleep 60 &")
+        self.assert_ended(launch, 0)
+        self.assertRegex(launch.err, r"^ddprun: note: all ranks have exited; ending what they left: "
+                                     r"process \d+ \(sleep\), .*'setsid --wait'\)\n$")
+
     def test_a_signal_gives_128_and_its_number(self):
         self.first_failure("kill -SEGV $$", 139, "SIGSEGV")
 

@@ -296,24 +296,22 @@ static void on_files_failed(int error, void *arg)
 /* ---- create, destroy ---- */
 
 static struct rankfiles *create_files(const struct opts *o, int nranks,
-                                      const char *(*host_of)(int rank, bool tag,
-                                                             void *arg),
-                                      void *arg, struct ddp_err *err)
+                                      const struct output_hosts *hosts, void *arg,
+                                      struct ddp_err *err)
 {
     bool again = o->max_restarts > 0 || o->spares > 0 || o->min_nnodes > 0 ||
                  o->node_wait_ms > 0 || o->discovery;
-    return rankfiles_create(o->output_filename, nranks, again, host_of, arg, err);
+    return rankfiles_create(o->output_filename, nranks, again, hosts->in_path, arg, err);
 }
 
-int output_check(const struct opts *opts, int nranks,
-                 const char *(*host_of)(int rank, bool tag, void *arg), void *arg,
-                 struct ddp_err *err)
+int output_check(const struct opts *opts, int nranks, const struct output_hosts *hosts,
+                 void *arg, struct ddp_err *err)
 {
     SCOPED(idset_finish) struct idset set = {0};
     int known = opts->output_from ? ranks_shown(opts, nranks, &set, err) : 0;
     if (known < 0 || !opts->output_filename)
         return known;
-    struct rankfiles *f = create_files(opts, nranks, host_of, arg, err);
+    struct rankfiles *f = create_files(opts, nranks, hosts, arg, err);
     int rc = f ? rankfiles_check_paths(f, err) : -1;
     rankfiles_destroy(f);
     return rc;
@@ -370,7 +368,7 @@ static int open_files(struct output *o, struct loop *loop, struct ddp_err *err)
     struct writer_events events = {on_drained, on_files_failed, o};
     if (!o->opts->output_filename)
         return 0;
-    o->files = create_files(o->opts, o->nranks, o->host_of, o->arg, err);
+    o->files = create_files(o->opts, o->nranks, o->hosts, o->arg, err);
     if (!o->files)
         return -1;
     if (add_writer(o, rankfiles_open(o->files, loop, &events, err)) == 0)
@@ -380,7 +378,7 @@ static int open_files(struct output *o, struct loop *loop, struct ddp_err *err)
 }
 
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
-                             const char *(*host_of)(int rank, bool tag, void *arg),
+                             const struct output_hosts *hosts,
                              const struct output_events *events, void *arg,
                              struct ddp_err *err)
 {
@@ -389,7 +387,7 @@ struct output *output_create(struct loop *loop, const struct opts *opts, int nra
     o->nranks = nranks;
     o->tail_size = tail_size(2 * (size_t)nranks);
     o->ranks = xcalloc((size_t)nranks, sizeof *o->ranks);
-    o->host_of = host_of;
+    o->hosts = hosts;
     o->events = events;
     o->arg = arg;
     o->second_s = -1;

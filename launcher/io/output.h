@@ -26,11 +26,9 @@
 struct output;
 
 /* Before anything is started: check --output-from and --output-filename against the
- * number of ranks, and that the files can be written. `host_of` as for output_create().
- * 0, or -1 with `err`. */
-int output_check(const struct opts *opts, int nranks,
-                 const char *(*host_of)(int rank, bool tag, void *arg), void *arg,
-                 struct ddp_err *err);
+ * number of ranks, and that the files can be written. 0, or -1 with `err`. */
+int output_check(const struct opts *opts, int nranks, const struct output_hosts *hosts,
+                 void *arg, struct ddp_err *err);
 
 /* Columns left for a line of a rank behind its tag on the terminal at our stdout; 0: no
  * terminal, or one that cannot redraw a line.
@@ -47,11 +45,10 @@ struct output_events {
     void (*failed)(const char *why, void *arg);
 };
 
-/* After output_check(). `host_of` names the host of a rank; for a tag it returns NULL if
- * there is only one host. `events` is borrowed, and called from the loop. Both get `arg`.
- * The process ignores SIGPIPE. */
+/* After output_check(). `hosts` and `events` are borrowed, and called from the loop; both
+ * get `arg`. The process ignores SIGPIPE. */
 struct output *output_create(struct loop *loop, const struct opts *opts, int nranks,
-                             const char *(*host_of)(int rank, bool tag, void *arg),
+                             const struct output_hosts *hosts,
                              const struct output_events *events, void *arg,
                              struct ddp_err *err);
 void output_feed(struct output *o, int rank, enum out_stream stream, const void *data,

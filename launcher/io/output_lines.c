@@ -45,7 +45,7 @@ static size_t put_time(struct output *o, char *to, int64_t ms)
 static void make_tag(struct output *o, int rank)
 {
     struct rank *r = &o->ranks[rank];
-    const char *host = o->host_of(rank, true, o->arg);
+    const char *host = o->hosts->in_tag(rank, o->arg);
     if (!o->tags)
         r->tag = xstrdup("");
     else if (host)

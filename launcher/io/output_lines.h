@@ -41,11 +41,11 @@ struct output {
     bool tags, times;
     bool pty; /* output_of_pty() */
     int nranks;
-    struct rank *ranks;      /* owned */
-    size_t tail_size;        /* bytes of each */
-    size_t held;             /* bytes of all partial lines */
-    struct rankfiles *files; /* owned, or NULL */
-    const char *(*host_of)(int rank, bool tag, void *arg);
+    struct rank *ranks;                 /* owned */
+    size_t tail_size;                   /* bytes of each */
+    size_t held;                        /* bytes of all partial lines */
+    struct rankfiles *files;            /* owned, or NULL */
+    const struct output_hosts *hosts;   /* borrowed */
     const struct output_events *events; /* borrowed */
     void *arg;
     char second[24], zone[8]; /* `second_s` as text */

@@ -55,7 +55,7 @@ struct rankfiles {
     int attempt;   /* from 1 */
     int nranks;
     long start_s;
-    const char *(*host_of)(int rank, bool tag, void *arg);
+    const char *(*host_of)(int rank, void *arg);
     void *arg;
     struct rankfile **files; /* owned: [rank] or [rank * 2 + stream]; NULL: no byte yet */
     struct rankfile *all;  /* owned: of all attempts, as the writer may still use them */
@@ -89,7 +89,7 @@ static char *path_of(const struct rankfiles *f, int i)
             fprintf(m, "%d", rank);
             break;
         case 'h':
-            fputs(f->host_of(rank, false, f->arg), m);
+            fputs(f->host_of(rank, f->arg), m);
             break;
         case 's':
             fputs(stream == OUT_STDOUT ? "out" : "err", m);
@@ -338,8 +338,8 @@ static int most_open(void)
 }
 
 struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
-                                   const char *(*host_of)(int rank, bool tag, void *arg),
-                                   void *arg, struct ddp_err *err)
+                                   const char *(*host_of)(int rank, void *arg), void *arg,
+                                   struct ddp_err *err)
 {
     if (check_pattern(pattern, nranks, err) < 0)
         return NULL;

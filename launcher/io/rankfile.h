@@ -21,8 +21,8 @@ struct rankfiles;
  * and without %s both streams go to one file, in the order of arrival. NULL with `err`:
  * the pattern is invalid, or does not give each rank its own file. */
 struct rankfiles *rankfiles_create(const char *pattern, int nranks, bool again,
-                                   const char *(*host_of)(int rank, bool tag, void *arg),
-                                   void *arg, struct ddp_err *err);
+                                   const char *(*host_of)(int rank, void *arg), void *arg,
+                                   struct ddp_err *err);
 /* Can all the files be created and written, as far as can be checked in advance? Creates
  * nothing. The launcher writes them, on its machine. A file system that does not answer
  * in 5 s is warned of. */

@@ -263,7 +263,7 @@ static int check_plan(struct job *j, struct ddp_err *err)
         return 0;
     if (j->opts->pty == PTY_ON && j->plan->nranks > 1)
         return err_set(err, "--pty is for one rank, and there are more; use -np 1");
-    return output_check(j->opts, j->plan->nranks, job_host_of, j, err);
+    return output_check(j->opts, j->plan->nranks, &job_output_hosts, j, err);
 }
 
 int job_make_plan(struct job *j, struct ddp_err *err)

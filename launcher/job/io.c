@@ -133,8 +133,8 @@ int job_open_streams(struct job *j, struct ddp_err *err)
 {
     static const struct output_events events = {on_output_space, on_reader_left,
                                                 on_output_failed};
-    j->output =
-        output_create(j->loop, j->opts, j->plan->nranks, job_host_of, &events, j, err);
+    j->output = output_create(j->loop, j->opts, j->plan->nranks, &job_output_hosts,
+                              &events, j, err);
     if (!j->output)
         return -1;
     log_sink(on_log_line, j);

@@ -31,11 +31,18 @@ static const char *host_name(const struct job *j, int rank)
     return j->plan->nodes[j->plan->ranks[rank].node].host->name;
 }
 
-const char *job_host_of(int rank, bool tag, void *arg)
+static const char *host_in_path(int rank, void *arg)
+{
+    return host_name(arg, rank);
+}
+
+static const char *host_in_tag(int rank, void *arg)
 {
     const struct job *j = arg;
-    return tag && j->plan->nnodes < 2 ? NULL : host_name(j, rank);
+    return j->plan->nnodes < 2 ? NULL : host_name(j, rank);
 }
+
+const struct output_hosts job_output_hosts = {host_in_path, host_in_tag};
 
 /* The line as an event, without what is the same in all. */
 static void emit_line(struct job *j, const char *line)

@@ -13,6 +13,6 @@ void job_report_summary(struct job *j); /* --report */
 /* Write the failed rank's exception to our own TORCHELASTIC_ERROR_FILE, for a launcher
  * above ddprun, as torchrun does. Blocks on a file: not for the event loop. */
 void job_pass_error_on(const struct job *j);
-const char *job_host_of(int rank, bool tag, void *arg); /* in a tag NULL: only one */
+extern const struct output_hosts job_output_hosts; /* of the plan; `arg`: the job */
 
 #endif

@@ -57,16 +57,23 @@ const char *last_host = "node02";
 
 static bool with_hosts;
 
-static const char *host_of(int rank, bool tag, void *arg)
+static const char *host_in_path(int rank, void *arg)
 {
-    return tag && !with_hosts ? NULL : rank < 2 ? "node01" : last_host;
+    return rank < 2 ? "node01" : last_host;
 }
+
+static const char *host_in_tag(int rank, void *arg)
+{
+    return with_hosts ? host_in_path(rank, arg) : NULL;
+}
+
+const struct output_hosts hosts_of_ranks = {host_in_path, host_in_tag};
 
 struct output *make(const struct opts *opts, int nranks, bool hosts)
 {
     static const struct output_events events = {on_room, on_reader_left, on_failed};
     with_hosts = hosts;
-    output = output_create(loop, opts, nranks, host_of, &events, NULL, &err);
+    output = output_create(loop, opts, nranks, &hosts_of_ranks, &events, NULL, &err);
     return output;
 }
 

@@ -14,9 +14,10 @@ extern struct loop *loop;
 extern struct output *output; /* of make(); destroyed after the test */
 extern struct ddp_err err;
 extern const char *last_host; /* of rank 2 and above */
-extern int drains;            /* number of reports that the output has drained, */
-extern int left, failed;      /* that the reader of stdout has left, that it failed */
-extern bool stuck;            /* there is no reader: turn() does not wait for writes */
+extern const struct output_hosts hosts_of_ranks;
+extern int drains;       /* number of reports that the output has drained, */
+extern int left, failed; /* that the reader of stdout has left, that it failed */
+extern bool stuck;       /* there is no reader: turn() does not wait for writes */
 
 void output_setup(void);
 void output_teardown(void);

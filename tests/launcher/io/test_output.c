@@ -229,8 +229,8 @@ TEST(unknown_ranks_are_rejected)
     static const char *const bad[] = {"4", "1-4", "2-1", "x", "", "1,", "-1", "1;2"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         const struct opts opts = {.output_from = bad[i]};
-        ck_assert_msg(output_check(&opts, 4, NULL, NULL, &err) < 0, "'%s' was taken",
-                      bad[i]);
+        ck_assert_msg(output_check(&opts, 4, &hosts_of_ranks, NULL, &err) < 0,
+                      "'%s' was taken", bad[i]);
         ck_assert_ptr_nonnull(strstr(err.text, "--output-from"));
     }
 }
@@ -387,6 +387,6 @@ static const struct {
 LOOP_TEST(a_bad_pattern_is_rejected, ARRAY_LEN(bad_patterns))
 {
     const struct opts opts = {.output_filename = bad_patterns[_i].pattern};
-    ck_assert_int_eq(output_check(&opts, 2, NULL, NULL, &err), -1);
+    ck_assert_int_eq(output_check(&opts, 2, &hosts_of_ranks, NULL, &err), -1);
     ck_assert_msg(strstr(err.text, bad_patterns[_i].say) != NULL, "%s", err.text);
 }

@@ -185,15 +185,16 @@ static char *what_happened(const struct job *j)
     double after_s = after_ns > 0 ? (double)after_ns / 1e9 : 0;
     switch (c->kind) {
     case CAUSE_EXIT:
-    case CAUSE_ABORT: {
+    case CAUSE_ABORT:
+    case CAUSE_HANG: {
+        if (c->rank < 0)
+            return xstrdup(c->text);
         OWNED char *death = c->kind == CAUSE_EXIT ? cause_of_death(c) : xstrdup(c->text);
         OWNED char *label = restart_label(&j->restart);
         return xasprintf("rank %d on %s %s (after %.1f s)%s", c->rank,
                          host_name(j, c->rank), death, after_s, label);
     }
     case CAUSE_TIME:
-        if (c->text)
-            return xstrdup(c->text);
         return xasprintf("timed out after %.4g s (--timeout)",
                          (double)j->opts->timeout_ms / 1e3);
     case CAUSE_SIGNAL:
@@ -264,7 +265,9 @@ void job_pass_error_on(const struct job *j)
 /* Unless they are already the last lines on the terminal, as with a single rank. */
 static void report_last_lines(struct job *j)
 {
-    bool of_rank = j->cause.kind == CAUSE_EXIT || j->cause.kind == CAUSE_ABORT;
+    enum cause_kind kind = j->cause.kind;
+    bool of_rank = kind == CAUSE_EXIT || kind == CAUSE_ABORT ||
+                   (kind == CAUSE_HANG && j->cause.rank >= 0);
     if (!of_rank || j->plan->nranks < 2 || output_tail_stands(j->output, j->cause.rank))
         return;
     OWNED char *tail = output_tail(j->output, j->cause.rank);
@@ -394,7 +397,7 @@ static void emit_failure(struct job *j, const char *what)
         [CAUSE_NONE] = "none",     [CAUSE_EXIT] = "exit",     [CAUSE_ABORT] = "abort",
         [CAUSE_CANNOT] = "start",  [CAUSE_NODE] = "host",     [CAUSE_TIME] = "timeout",
         [CAUSE_SIGNAL] = "signal", [CAUSE_OUTPUT] = "output", [CAUSE_STUCK] = "stuck",
-        [CAUSE_RESIZE] = "resize"};
+        [CAUSE_RESIZE] = "resize", [CAUSE_HANG] = "hang"};
     const struct cause *c = &j->cause;
     if (!events_wanted(j))
         return;

@@ -128,7 +128,8 @@ void job_fail(struct job *j, struct cause c)
     if (cancelled)
         job_forget_cause(j);
     bool first = cause_before(&c, &j->cause) && !restart_ignores(&j->restart, &c);
-    bool hurried = c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME;
+    bool hurried = c.kind == CAUSE_SIGNAL || c.kind == CAUSE_TIME ||
+                   (c.kind == CAUSE_HANG && c.rank < 0);
     j->ending.hurried |= hurried;
     if (!j->reported && first) {
         free(j->cause.text);

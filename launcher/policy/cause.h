@@ -16,7 +16,8 @@ enum cause_kind {
     CAUSE_CANNOT, /* a rank or the store cannot be started: `text`, `code` */
     CAUSE_NODE,   /* a node was lost: `text`, `code` */
     CAUSE_RESIZE, /* no failure: another attempt with other nodes: `text` */
-    CAUSE_TIME,   /* --timeout has passed, or as `text` says: `code` */
+    CAUSE_TIME,   /* --timeout has passed: `code` */
+    CAUSE_HANG,   /* --on-hang: `text`, `code`; `rank` -1: stop, else restart */
     CAUSE_STUCK,  /* no progress in several attempts: `text`, `code` */
     CAUSE_SIGNAL, /* ddprun got a signal to end: `status` */
     CAUSE_OUTPUT  /* our stdout cannot be written: `text`, `code` */

@@ -7,6 +7,7 @@ static bool may_restart(const struct cause *c)
 {
     return (c->kind == CAUSE_EXIT && c->code != EXIT_NO_RESTART) ||
            c->kind == CAUSE_ABORT || c->kind == CAUSE_RESIZE ||
+           (c->kind == CAUSE_HANG && c->rank >= 0) ||
            (c->kind == CAUSE_NODE && c->replaceable);
 }
 

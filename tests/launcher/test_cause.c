@@ -246,6 +246,7 @@ static const struct {
     {2, 2, {CAUSE_SIGNAL}, "n", ", attempt 3 of 3", false},
     {2, 0, {CAUSE_CANNOT}, "n", ", attempt 1 of 3", true},
     {2, 0, {CAUSE_TIME}, "n", ", attempt 1 of 3", true},
+    {2, 0, {CAUSE_HANG, CAUSE_HANG}, "yy", ", attempt 1 of 3", false},
     {2, 0, {CAUSE_EXIT, CAUSE_SIGNAL, CAUSE_EXIT}, "ynn", ", attempt 1 of 3", true},
     {2, 0, {CAUSE_EXIT, CAUSE_NODE}, "yn", ", attempt 1 of 3", true},
     {2, 0, {CAUSE_EXIT, CAUSE_EXIT, CAUSE_OUTPUT}, "yyn", ", attempt 1 of 3", true},

@@ -421,7 +421,7 @@ class Hangs(launch.LaunchTest):
 
     def test_a_restart_after_a_hang(self):
         job = self.launch("--hang-after", "1s", "--on-hang", "restart", "--max-restarts", "1",
-                          "--timeout", "40s", os.environ["HANG_GROUP"])
+                          "--timeout", "40s", "--events", "events", os.environ["HANG_GROUP"])
         job.wait()
         self.assert_ended(job, 124)
         self.assertEqual(job.err.count("ddprun: hang: 2 of 3 ranks"), 2, job.err)
@@ -433,6 +433,10 @@ class Hangs(launch.LaunchTest):
         job.wait()
         self.assert_ended(job, 1)
         self.assertRegex(job.err, r"(?m)^ddprun: rank [02] on \S+ exited with status 1 ")
+        with open(self.path("events")) as f:
+            failures = [e for e in map(json.loads, f) if e["event"] == "failure"]
+        self.assertEqual([(e["kind"], e["rank"], e["restart"]) for e in failures],
+                         [("hang", 1, True), ("hang", 1, False)])
         return job.err
 
     def test_after_a_timeout_of_the_program_s_own(self):

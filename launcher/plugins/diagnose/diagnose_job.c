@@ -335,9 +335,9 @@ static void act(struct diagnose *d, const json_t *found)
     if (d->reason != REASON_HANG || j->state != JOB_RUNNING)
         return;
     if (j->opts->on_hang == ON_HANG_STOP)
-        job_fail_text(j, CAUSE_TIME, 124, xstrdup("stopped: the job hangs (--on-hang)"));
+        job_fail_text(j, CAUSE_HANG, 124, xstrdup("stopped: the job hangs (--on-hang)"));
     else if (j->opts->on_hang == ON_HANG_RESTART && rank < j->plan->nranks)
-        job_fail(j, (struct cause){.kind = CAUSE_ABORT,
+        job_fail(j, (struct cause){.kind = CAUSE_HANG,
                                    .rank = rank,
                                    .code = 124,
                                    .at_ns = now_ns(),

@@ -181,4 +181,10 @@ static inline const char *opts_hosts_by(const struct opts *o)
     return o->hosts_by ? o->hosts_by : "-H";
 }
 
+/* Ranks on each host; 0: its slots. */
+static inline int opts_per_node(const struct opts *o)
+{
+    return o->map_by == MAP_PPR ? o->ppr : o->per_node;
+}
+
 #endif

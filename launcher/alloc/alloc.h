@@ -26,6 +26,7 @@ struct alloc_node {
     int port;      /* ssh port, 0: ssh's default */
     int slots;     /* ranks on this node; 0: not given */
     int max_slots; /* limit, also with --oversubscribe; 0: none */
+    int per_node;  /* --nproc-per-node of the ddprun there; 0: that of this one */
     bool local;    /* this machine */
     bool gone;     /* gets no rank: it could not be started, or was lost */
     unsigned turn; /* ranks are placed by it, at equal turns in the order of the nodes */

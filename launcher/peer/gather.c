@@ -39,11 +39,18 @@ static const struct ambient_job *job_of(const struct gather *a)
 static char *why_not(const struct gather *a, const struct caller *c, int copies)
 {
     const struct ambient_job *o = job_of(a);
+    const struct opts *opts = a->listener.opts;
+    const char *name = o->by_hand ? "--node-rank" : "rank";
     const struct caller *other = caller_joined(&a->listener, c->rank, c);
     if (other)
-        return xasprintf("%s %u joined twice: from %s and from %s",
-                         o->by_hand ? "--node-rank" : "rank", c->rank,
+        return xasprintf("%s %u joined twice: from %s and from %s", name, c->rank,
                          other->request.host, c->request.host);
+    if (c->request.np && (int)c->request.np != opts->np) {
+        OWNED char *ours = opts->np ? xasprintf("-np %d", opts->np) : xstrdup("no -np");
+        return xasprintf("%s %u on %s has -np %u, but %s 0 has %s: give all the same, it "
+                         "is the number of ranks on all hosts together",
+                         name, c->rank, c->request.host, c->request.np, name, ours);
+    }
     if (copies > o->size)
         return xasprintf("%s has %u instances of ddprun, more than %s=%d allows",
                          c->request.host, c->request.copies, o->size_var, o->size);
@@ -186,6 +193,7 @@ static void add_node(const struct gather *a, const struct caller *c, struct peer
     const char *name = c->rank < o->hosts.n ? o->hosts.v[c->rank] : c->request.host;
     struct alloc_node *node = alloc_add(p->alloc, name);
     node->local = c->fd < 0;
+    node->per_node = (int)c->request.per_node;
     if (!o->by_hand && (unsigned)o->size > a->listener.njoined) {
         alloc_set_slots(node, (int)c->request.copies, SLOTS_GIVEN,
                         "%s has started %u there", o->by, c->request.copies);
@@ -201,6 +209,7 @@ static void hand_over(struct gather *a, struct peers *p)
     struct peer_listener *l = &a->listener;
     p->alloc = xcalloc(1, sizeof *p->alloc);
     p->alloc->source = l->job->by;
+    p->alloc->slots_hint = "--nproc-per-node N";
     p->alloc->changes = l->job->least < l->job->size;
     p->list = xcalloc(l->njoined, sizeof *p->list);
     for (int r = 0; r < l->job->size; r++) {

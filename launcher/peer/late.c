@@ -20,7 +20,7 @@ static void on_join(struct caller *c, void *arg)
 {
     struct late *l = arg;
     const struct msg_join *who = &c->request;
-    struct alloc_node as = {.name = who->host};
+    struct alloc_node as = {.name = who->host, .per_node = (int)who->per_node};
     struct ddp_err err;
     if (who->slots > 0)
         alloc_set_slots(&as, (int)who->slots, SLOTS_GIVEN, "%s", who->slots_from);

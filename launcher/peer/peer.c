@@ -48,11 +48,14 @@ static void own_slots(struct msg_join *n)
     }
 }
 
-static void describe(const struct ambient_job *o, struct msg_join *n)
+static void describe(const struct opts *opts, const struct ambient_job *o,
+                     struct msg_join *n)
 {
     char name[HOST_NAME_MAX + 1] = "";
     gethostname(name, sizeof name - 1);
     *n = (struct msg_join){.copies = (uint32_t)o->local_size,
+                           .np = (uint32_t)opts->np,
+                           .per_node = (uint32_t)opts_per_node(opts),
                            .host = xstrdup(name[0] ? name : "localhost")};
     own_slots(n);
 }
@@ -170,7 +173,7 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
         *code = failed(&err, EXIT_CANNOT_START);
         return 0;
     }
-    describe(o, &own);
+    describe(opts, o, &own);
     *code = lead(opts, o, &own, *copies, peers);
     msg_join_finish(&own);
     if (o->rank == 0 && peers->alloc) {

@@ -26,11 +26,6 @@ struct draft {
     const char *np_from;
 };
 
-static int per_node(const struct opts *opts)
-{
-    return opts->map_by == MAP_PPR ? opts->ppr : opts->per_node;
-}
-
 static const char *ranks(long n)
 {
     return n == 1 ? "rank" : "ranks";
@@ -39,7 +34,7 @@ static const char *ranks(long n)
 int plan_cap(const struct opts *opts, const struct alloc_node *node, int *cap,
              struct ddp_err *err)
 {
-    int wanted = per_node(opts);
+    int wanted = node->per_node ? node->per_node : opts_per_node(opts);
     bool counted = node->slots_by == SLOTS_GIVEN || node->slots_by == SLOTS_GPUS;
     if (opts->per_gpu && (node->slots_by == SLOTS_DEFAULT || node->slots == 0))
         return err_set(err, "--nproc-per-node gpu, but '%s' has no GPU", node->name);
@@ -162,13 +157,13 @@ static int find_np(struct draft *d, struct ddp_err *err)
                        o->nnodes);
     if (d->np <= d->total || o->oversubscribe)
         return 0;
-    if (per_node(o))
-        return err_set(err,
-                       "%d ranks, but %d on each of %zu host%s make %ld; --oversubscribe "
-                       "allows more%s",
-                       d->np, per_node(o), d->nnodes, d->nnodes == 1 ? "" : "s", d->total,
-                       o->letter_n ? ", and the number of hosts is --nnodes, not -N"
-                                   : "");
+    if (opts_per_node(o) && d->total == (long)opts_per_node(o) * (long)d->nnodes)
+        return err_set(
+            err,
+            "%d ranks, but %d on each of %zu host%s make %ld; --oversubscribe "
+            "allows more%s",
+            d->np, opts_per_node(o), d->nnodes, d->nnodes == 1 ? "" : "s", d->total,
+            o->letter_n ? ", and the number of hosts is --nnodes, not -N" : "");
     return err_set(err,
                    "%d ranks, but %zu host%s %ld slot%s; --oversubscribe allows more, "
                    "%s sets the slots",

@@ -216,6 +216,26 @@ class ByHand(Peers):
         self.all_end(launches, 0)
         self.assertEqual(launches[1].err, "ddprun: this is node 1 of 2; output appears on node 0\n")
 
+    def test_each_has_its_own_number_of_ranks(self):
+        """As torchrun's nodes have; one that is given none has the head's."""
+        launches = [self.node(0, 3, "--nproc-per-node", 2, "sh", "-c", SAY),
+                    self.node(1, 3, "--nproc-per-node", 1, "sh", "-c", SAY),
+                    self.node(2, 3, "sh", "-c", SAY)]
+        self.all_end(launches, 0)
+        self.assertEqual(self.said(launches[0]),
+                         [f"rank {r}/5 local {local}/{of} node {node}"
+                          for r, local, of, node in ((0, 0, 2, 0), (1, 1, 2, 0), (2, 0, 1, 1),
+                                                     (3, 0, 2, 2), (4, 1, 2, 2))])
+
+    def test_another_number_of_all_ranks_is_refused(self):
+        head = self.node(0, 2, "-np", 2, "true")
+        for np in (3, 4):
+            other = self.node(1, 2, "-np", np, "true")
+            other.wait()
+            self.assert_ended(other, 125)
+            self.assertRegex(other.err, rf"--node-rank 1 on \S+ has -np {np}, but --node-rank 0 has -np 2: ")
+        self.all_end([self.node(1, 2, "true"), head], 0)
+
     def test_each_that_is_told_to_end_ends_all(self):
         for who, text in ((1, "was interrupted (SIGTERM)"), (0, "interrupted (SIGTERM)")):
             with self.subTest(who):

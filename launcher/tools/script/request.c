@@ -32,7 +32,7 @@ static int count_ranks(const struct opts *opts, struct request *r, struct ddp_er
 {
     int have = r->partition ? r->partition->gpus : -1;
     r->gpus = opts->gpus_per_node >= 0 ? opts->gpus_per_node : at_least(have, 0);
-    int per_node = opts->map_by == MAP_PPR ? opts->ppr : opts->per_node;
+    int per_node = opts_per_node(opts);
     r->ranks_per_node = per_node ? per_node : at_least(r->gpus, 1);
     r->nodes = opts->nnodes ? opts->nnodes : 1;
     if (opts->np && !opts->nnodes && !per_node && r->gpus == 0) {

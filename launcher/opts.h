@@ -49,6 +49,10 @@ enum scheduler { SCHED_NONE, SCHED_SLURM, SCHED_SGE, SCHED_PBS, SCHED_LSF, SCHED
 /* All of them, for messages. */
 #define SCHEDULER_NAMES "slurm, sge, pbs, lsf or flux"
 
+/* With --container a rank is "sh -c TEXT IMAGE PROGRAM..."; TEXT begins with this and the
+ * engine's name, which --preflight reads, and is a comment for the shell. */
+#define CONTAINER_MARK ": --container "
+
 struct foreign_name; /* cli/foreign.h */
 
 struct opts {

@@ -66,9 +66,10 @@ int container_wrap(struct opts *opts, struct ddp_err *err)
         if (name ? strcmp(name, engines[i].name) == 0
                  : program_in_path(getenv("PATH"), engines[i].name))
             command = xasprintf(
-                "command -v %s >/dev/null || { echo \"ddprun: error: --container: no %s "
-                "in PATH on $(hostname)\" >&2; exit 127; }; %s",
-                engines[i].name, engines[i].name, engines[i].command);
+                CONTAINER_MARK
+                "%s; command -v %s >/dev/null || { echo \"ddprun: error: --container: "
+                "no %s in PATH on $(hostname)\" >&2; exit 127; }; %s",
+                engines[i].name, engines[i].name, engines[i].name, engines[i].command);
     }
     if (!command && name)
         return err_set(err,
@@ -80,5 +81,9 @@ int container_wrap(struct opts *opts, struct ddp_err *err)
             err, "--container: none of apptainer, singularity, podman and enroot is "
                  "in PATH here; --container-engine names that of the hosts");
     programs_rewrite(opts, wrap, command);
+    if (!opts->argv[0]) { /* --preflight without a program checks engine and image, too */
+        wrap(opts, NULL, 0, &opts->interpreted, command);
+        opts->argv = opts->interpreted.v;
+    }
     return 0;
 }

@@ -85,6 +85,37 @@ class Apps(launch.LaunchTest):
         self.assert_ended(wrong, 2)
         self.assertIn("apptainer, singularity, podman or enroot, not 'docker'", wrong.err)
 
+    def preflight(self, engine, image, stand_in=None):
+        os.makedirs(self.path("bin"), exist_ok=True)
+        if stand_in is not None:
+            self.write(f"bin/{engine}", f"#!/bin/sh\n{stand_in}\n", 0o755)
+        path = f"{self.path('bin')}:/usr/sbin:/usr/bin:/bin"
+        return self.run_to_end("--preflight", "--container", image, "--container-engine", engine, "true",
+                               env={"PATH": path}, cwd=self.folder.name)
+
+    def test_preflight_tells_of_engine_and_image(self):
+        missing = self.write("missing", "exit 1")
+        for engine, image, stand_in, found in (
+                ("podman", "i", "echo " + 64 * "5", r"image 'i' is 555555555555\n"),
+                ("apptainer", "docker://i", "", "image 'docker://i' is pulled at the start"),
+                ("singularity", missing, "", f"image '{missing}'"),
+                ("enroot", "i", "echo other; echo i", "container 'i'")):
+            fit = self.preflight(engine, image, stand_in)
+            self.assertRegex(fit.out, rf"\n  container +\S+ +'{self.path('bin')}/{engine}', {found}")
+            self.assert_ended(fit, 0)
+        for engine, image, stand_in, said in (
+                ("podman", "i", "echo Error: i: no such image >&2; exit 125",
+                 "no image 'i', and none is pulled at the start: podman pull i (Error: i: no such image)"),
+                ("apptainer", "nonesuch.sif", "", "no image 'nonesuch.sif' there; copy it there"),
+                ("enroot", "i", "echo ii", "no container 'i': enroot create --name i FILE.sqsh")):
+            unfit = self.preflight(engine, image, stand_in)
+            self.assertIn(f": container: {said}", unfit.err)
+            self.assert_ended(unfit, 1)
+        bare = self.run_to_end("--preflight", "--container", "i", env={"PATH": f"{self.path('bin')}:/usr/bin:/bin"})
+        self.assertIn(": container: no image 'i' there", bare.err)
+        os.remove(self.path("bin/enroot"))
+        self.assertIn(": container: no enroot in PATH there; ", self.preflight("enroot", "i").err)
+
     def test_hosts_as_in_deepspeed(self):
         hosts = self.write("hosts", "n1 slots=2\nn2 slots=2\nn3 slots=2\n")
         for option, left in ("--include", "n1@n3"), ("--exclude", "n2"):

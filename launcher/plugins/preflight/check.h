@@ -26,6 +26,7 @@ enum check_row {
     CHECK_CPUS,
     CHECK_GPUS,
     CHECK_DIRECTORY,
+    CHECK_CONTAINER,
     CHECK_PROGRAM,
     CHECK_LIBRARIES,
     CHECK_PYTHON,
@@ -85,6 +86,7 @@ void check_limits(const struct check_ctx *ctx);
 void check_shm(const struct check_ctx *ctx); /* check_files.c */
 void check_tmp(const struct check_ctx *ctx);
 void check_wdir(const struct check_ctx *ctx);
+void check_container(const struct check_ctx *ctx); /* check_container.c */
 void check_program(const struct check_ctx *ctx);   /* check_program.c */
 void check_libraries(const struct check_ctx *ctx); /* check_libraries.c */
 void check_python(const struct check_ctx *ctx);

@@ -80,6 +80,10 @@ const struct check checks[CHECKS] = {
          .run = check_wdir,
          .mismatch = "the directory is not shared: hosts do not see each other's files",
          .mismatch_is_remark = true},
+    [CHECK_CONTAINER] = {.name = "container",
+                         .run = check_container,
+                         .mismatch =
+                             "pull or build it again: the image must be the same"},
     [CHECK_PROGRAM] = {.name = "program",
                        .run = check_program,
                        .mismatch = "copy it again, or use a shared directory"},

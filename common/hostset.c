@@ -2,6 +2,7 @@
 #include "common/hostset.h"
 
 #include "common/duration.h"
+#include "common/hostlist.h"
 #include "common/lookup.h"
 #include "common/mem.h"
 #include "common/sock.h"
@@ -36,7 +37,7 @@ static void add(struct hostset *s, const struct sockaddr *sa)
         HASH_ADD_STR(s->addresses, text, a);
 }
 
-static void resolve(struct hostset *s)
+void hostset_resolve(struct hostset *s)
 {
     int64_t until = now_ms() + LOOK_UP_MS;
     SCOPED(strv_finish) struct strv names = s->unresolved;
@@ -66,13 +67,14 @@ bool hostset_has(struct hostset *s, const struct sockaddr *addr)
     char text[INET6_ADDRSTRLEN];
     sock_addr(addr, text, sizeof text);
     if (!known(s, text) && s->unresolved.n > 0 && now_ms() >= s->retry_ms)
-        resolve(s);
+        hostset_resolve(s);
     return known(s, text);
 }
 
-const char *hostset_unresolved(const struct hostset *s)
+char *hostset_unresolved(const struct hostset *s)
 {
-    return s->unresolved.n > 0 ? s->unresolved.v[0] : NULL;
+    const struct strv *names = &s->unresolved;
+    return names->n > 0 ? hostlist_compress(names->v, names->n) : NULL;
 }
 
 struct hostset *hostset_create(const struct strv *names)

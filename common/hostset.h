@@ -18,9 +18,10 @@ struct hostset;
 struct hostset *hostset_create(const struct strv *names);
 void hostset_destroy(struct hostset *s); /* NULL is fine */
 
-/* May wait for a name server, at most 2 s. Ports are ignored. */
+/* These two may wait for a name server, at most 2 s. Ports are ignored. */
 bool hostset_has(struct hostset *s, const struct sockaddr *addr);
-/* The first name that the last hostset_has() could not resolve, or NULL. Borrowed. */
-const char *hostset_unresolved(const struct hostset *s);
+void hostset_resolve(struct hostset *s);
+/* The names that they could not resolve, "n[1-3]", malloc'ed; NULL: none. */
+char *hostset_unresolved(const struct hostset *s);
 
 #endif

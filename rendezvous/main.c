@@ -230,7 +230,7 @@ static void on_connection(struct server_ticket *ticket, const struct sockaddr *p
                  (unsigned)owner.uid, (unsigned)geteuid());
     } else {
         yes = hostset_has(p->allow, peer);
-        const char *lost = yes ? NULL : hostset_unresolved(p->allow);
+        OWNED char *lost = yes ? NULL : hostset_unresolved(p->allow);
         if (lost)
             snprintf(why, sizeof why,
                      "it comes from another machine, and '%.60s' of --allow cannot be "
@@ -271,6 +271,17 @@ static void on_signal(evutil_socket_t signo, short what, void *arg)
              strsignal(signo), st.connections, st.waiters, st.keys, st.bytes,
              st.requests);
     server_drain(p->server, p->grace_ms, on_drained, p);
+}
+
+/* A misspelt name would show only when a client is refused. */
+static void warn_of_unresolved(struct hostset *allow)
+{
+    hostset_resolve(allow);
+    OWNED char *names = hostset_unresolved(allow);
+    if (names)
+        log_warn("--allow: cannot resolve '%s'; until that succeeds clients there are "
+                 "refused",
+                 names);
 }
 
 /* Raise the limit of descriptors: each client needs one. */
@@ -351,6 +362,7 @@ static int program_run(const struct opts *o, struct ddp_err *err)
                              : "every interface,",
              server_port(p.server));
     TRY(announce(o->port_file, server_port(p.server), err));
+    warn_of_unresolved(p.allow);
     return loop_run(p.loop);
 }
 

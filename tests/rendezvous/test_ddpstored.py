@@ -468,6 +468,7 @@ class Stored(unittest.TestCase):
                 self.assertEqual(self.served(away, here), remote)
                 self.stop()
         self.start("--allow", "no.such.host.invalid")
+        self.assert_says("--allow: cannot resolve 'no.such.host.invalid'; until that succeeds")
         self.assertFalse(self.served(away, here))
         self.assert_says("another machine, and 'no.such.host.invalid' of --allow cannot be resolved")
 

@@ -32,6 +32,16 @@ enum { MANY = 1000 };
 
 /* --- how ---------------------------------------------------------------------------- */
 
+static void warn_of_ssh_options(const struct job *j)
+{
+    static const char *const names[] = {"ssh", "ssh-window"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (opts_given(j->opts, names[i]))
+            log_warn("--%s has no effect: agents are started by %s (%s)", names[i],
+                     j->transport->name, j->transport_why);
+    }
+}
+
 int job_choose_transport(struct job *j, struct ddp_err *err)
 {
     j->transport = transport_choose(j->opts->start, j->alloc->source, j->transport_why,
@@ -43,6 +53,8 @@ int job_choose_transport(struct job *j, struct ddp_err *err)
             "--agent push needs ssh, but agents on these hosts are started by %s: "
             "use --start ssh, or install ddprun there",
             j->transport->name);
+    if (j->transport && j->transport->program && j->alloc->nnodes > 1 && !j->peers)
+        warn_of_ssh_options(j);
     return j->transport ? 0 : -1;
 }
 

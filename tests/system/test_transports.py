@@ -136,10 +136,16 @@ class Lsf(TransportTest):
         run = self.inside("--dry-run", "true")
         self.assertIn("other hosts by blaunch: the default in a job of lsf", run.out)
         self.assertRegex(run.out, "here: blaunch n1 .*ddprun-agent")
+        self.assertEqual(run.err, "")
+        run = self.inside("--ssh", "ssh -p 1", "--dry-run", "true")
+        self.assertEqual(run.err, "ddprun: warning: --ssh has no effect: agents are started by blaunch "
+                         "(the default in a job of lsf; --start ssh uses ssh)\n")
         os.remove(self.path("bin/blaunch"))
         run = self.inside("--dry-run", "true")
         self.assertIn("other hosts by ssh: the hosts are those of lsf, but its 'blaunch' is not in PATH",
                       run.out)
+        run = self.inside("--ssh", "ssh -p 1", "--dry-run", "true")
+        self.assertEqual(run.err, "")
 
     def test_what_it_says_when_it_fails(self):
         run = self.inside("--agent", "/nonesuch/agent", "true")

@@ -96,12 +96,13 @@ static int run_alone(struct opts *opts)
 {
     struct ddp_err err;
     cli_warn(opts);
-    if (opts_given(opts, "store-port") && opts_given(opts, "master-port") &&
+    bool port = opts_given(opts, "master-port"),
+         addr = opts->addr_port > 0 && opts_given(opts, "master-addr");
+    if (opts_given(opts, "store-port") && (port || addr) &&
         opts->store_port != opts->master_port) {
-        err_set(&err,
-                "--store-port %d and --master-port %d: both are MASTER_PORT; leave "
-                "one out",
-                opts->store_port, opts->master_port);
+        err_set(&err, "--store-port %d and %s %d: both are MASTER_PORT; leave one out",
+                opts->store_port, port ? "--master-port" : "--master-addr's port",
+                opts->master_port);
         return failed(&err, EXIT_USAGE);
     }
     unsetenv("DDPRUN_KEY"); /* for peers only: not passed to ranks */

@@ -60,6 +60,7 @@ struct opts {
     int np;         /* -np; 0: all slots */
     int per_node;   /* --nproc-per-node, -ppn; 0: slots */
     bool per_gpu;   /* --nproc-per-node gpu: a host without slots must have a GPU */
+    bool per_cpu;   /* --nproc-per-node cpu: as many as this machine has CPUs */
     int nnodes;     /* --nnodes: use the first N; 0: all */
     int min_nnodes; /* --nnodes MIN:MAX: go on with that many; 0: none may be missing */
     int min_np, max_np;   /* --min-np, --max-np: limits beside these; 0: none */
@@ -84,7 +85,8 @@ struct opts {
     bool store_open;       /* --store-open: no admission control */
     const char *interface; /* --interface: store, Gloo and NCCL together; NULL: choose */
     const char *master_addr; /* --master-addr; NULL: choose */
-    int master_port;         /* --master-port; 0: not given */
+    int master_port;         /* --master-port, or that of --master-addr; 0: not given */
+    int addr_port;           /* --master-addr ADDRESS:PORT; 0: without PORT */
     const char *peer_key;  /* --peer-key: none, a file, or a directory; NULL: ~/.ddprun */
     const char *container; /* --container: an image; NULL: none */
     const char *container_engine; /* NULL: the first one in PATH */
@@ -179,16 +181,16 @@ static inline bool opts_given(const struct opts *o, const char *name)
     return strv_has(&o->given, name, strlen(name));
 }
 
-/* For messages: the option that the user gave. */
-static inline const char *opts_hosts_by(const struct opts *o)
-{
-    return o->hosts_by ? o->hosts_by : "-H";
-}
-
 /* Ranks on each host; 0: its slots. */
 static inline int opts_per_node(const struct opts *o)
 {
     return o->map_by == MAP_PPR ? o->ppr : o->per_node;
+}
+
+/* For messages: the option that the user gave. */
+static inline const char *opts_hosts_by(const struct opts *o)
+{
+    return o->hosts_by ? o->hosts_by : "-H";
 }
 
 #endif

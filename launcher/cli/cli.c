@@ -162,6 +162,22 @@ static int check_companions(const struct opts *o, struct ddp_err *err)
     return 0;
 }
 
+/* The port of --master-addr is --master-port, too; one on the command line precedes those
+ * from elsewhere. */
+static int choose_master_port(struct opts *o, struct ddp_err *err)
+{
+    bool addr = o->addr_port > 0 && opts_given(o, "master-addr"),
+         port = opts_given(o, "master-port");
+    if (addr && port && o->addr_port != o->master_port)
+        return err_set(err,
+                       "--master-addr %s:%d and --master-port %d contradict each other; "
+                       "leave one port out (try ddprun --help)",
+                       o->master_addr, o->addr_port, o->master_port);
+    if (o->addr_port > 0 && !port)
+        o->master_port = o->addr_port;
+    return 0;
+}
+
 /* Checks after parsing: options that depend on or exclude each other. */
 static int check_options(struct opts *opts, const char *hosts_option,
                          const char *script_option, struct ddp_err *err)
@@ -178,6 +194,9 @@ static int check_options(struct opts *opts, const char *hosts_option,
                        "%s and a batch script: the scheduler chooses the hosts; "
                        "leave it out",
                        hosts_option);
+    if (wants_script(opts) && opts->per_cpu)
+        return err_set(err, "--nproc-per-node cpu counts the CPUs of this machine, and a "
+                            "batch script is for others; give their number");
     if ((wants_script(opts) || opts->scaling) && opts->apps.n > 0)
         return err_set(err, "a batch script, or --scaling, runs one program");
     if (opts->scaling && (opts->np || opts->min_nnodes > 0))
@@ -334,8 +353,10 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (check_rest(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
         return -1;
     be_horovodrun(opts);
+    if (opts->as && opts->node_rank == 0 && opts->nnodes == 0)
+        opts->nnodes = 1; /* the default of torchrun and accelerate */
     if (count_hosts(opts, err) == 0 && check_discovery(opts, err) == 0 &&
-        check_companions(opts, err) == 0 &&
+        check_companions(opts, err) == 0 && choose_master_port(opts, err) == 0 &&
         check_options(opts, r.hosts_option, r.script_option, err) == 0)
         return 0;
     OWNED char *why = xstrdup(err->text);

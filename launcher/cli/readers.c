@@ -49,6 +49,7 @@ int read_per_node(const struct option *o, const char *name, const char *text,
 {
     cpu_set_t own;
     bool cpus = strcmp(text, "cpu") == 0 && sched_getaffinity(0, sizeof own, &own) == 0;
+    opts->per_cpu = cpus;
     opts->per_gpu = strcmp(text, "gpu") == 0;
     if (!cpus && strcmp(text, "auto") != 0 && !opts->per_gpu)
         return read_number(o, name, text, opts, err);
@@ -404,8 +405,7 @@ int read_master(const struct option *o, const char *name, const char *text,
         return err_set(err, "%s takes an address, or address:port, not '%.80s'", name,
                        text);
     opts->master_addr = keep(opts, xstrndup(host, len));
-    if (port)
-        opts->master_port = port;
+    opts->addr_port = port;
     return 0;
 }
 

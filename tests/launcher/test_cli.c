@@ -177,6 +177,7 @@ static const struct {
 } masters[] = {
     {"--master-addr h prog", "h", 0},
     {"--master_addr h:29500 prog", "h", 29500},
+    {"--master-port 7 --master-addr h:7 prog", "h", 7},
     {"--master-addr h --master-port 7 prog", "h", 7},
     {"--rdzv-endpoint 10.0.0.1:29400 prog", "10.0.0.1", 29400},
     {"--rdzv-endpoint localhost:0 prog", "localhost", 0},

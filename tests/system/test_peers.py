@@ -272,6 +272,7 @@ class ByHand(Peers):
     def test_what_cannot_be_is_refused(self):
         for args, line in (
             (("--node-rank", 1, "true"), "needs --nnodes"),
+            (("--as", "torchrun", "--node-rank", 1, "true"), "needs --nnodes"),
             (("--node-rank", 2, "--nnodes", 2, "true"), "they count from 0"),
             (("--node-rank", 0, "--nnodes", 2, "--hostfile", "x", "true"), "--hostfile"),
             (("--node-rank", 0, "--nnodes", 2, "--master-addr", "h:0", "true"), "'h:0'"),
@@ -297,6 +298,9 @@ class ByHand(Peers):
 
     def test_one_node_by_hand_is_an_ordinary_launch(self):
         launch = self.run_to_end("--nnodes", 1, "--node-rank", 0, "sh", "-c", SAY)
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "rank 0/1 local 0/1 node 0\n")
+        launch = self.run_to_end("--as", "torchrun", "--node-rank", 0, "sh", "-c", SAY)
         self.assert_ended(launch, 0)
         self.assertEqual(launch.out, "rank 0/1 local 0/1 node 0\n")
 

@@ -53,6 +53,24 @@ TEST(long_texts_are_cut_not_overrun)
     ck_assert_uint_eq(strlen(err.text), sizeof err.text - 1);
 }
 
+TEST(the_middle_of_a_long_text_is_left_out)
+{
+    struct ddp_err err;
+    char path[4097];
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    for (int i = 0; i < 400; i++) /* characters of two bytes */
+        memcpy(path + 100 + 2 * i + 1, "\xc3\xbc", 2);
+    errno = ENAMETOOLONG;
+    err_errno(&err, "cannot open '%s'", path);
+    err_prefix(&err, "line %d", 3);
+    const char *dots = strstr(err.text, "...");
+    ck_assert_int_eq(strncmp(err.text, "line 3: cannot open 'xxx", 24), 0);
+    ck_assert_ptr_nonnull(dots);
+    ck_assert_int_eq(dots[-1], '\xbc');
+    ck_assert_str_eq(dots + strlen(dots) - 23, "xx': File name too long");
+}
+
 TEST(an_error_may_be_ignored)
 {
     ck_assert_int_eq(err_set(NULL, "x"), -1);

@@ -5,12 +5,15 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/cli/defaults.h"
 #include "launcher/cli/foreign.h"
+#include "launcher/cli/interpreter.h"
 #include "launcher/cli/programs.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/words.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -232,9 +235,21 @@ static bool wants_program(const struct opts *opts)
 
 static int check_rest(const struct opts *opts, struct ddp_err *err)
 {
-    if (opts->fetch_data && opts->argv[0])
-        return err_set(err, "--fetch-data starts nothing, so '%.80s' cannot follow",
-                       opts->argv[0]);
+    int np;
+    if (wants_program(opts) && opts->argv[0] && !opts->np &&
+        number_whole(opts->argv[0], 1, INT_MAX, &np) && opts->argv[1] &&
+        !program_in_path(getenv("PATH"), opts->argv[0]))
+        return err_set(
+            err, "'%d' is no program; -np %d starts so many ranks (try ddprun --help)",
+            np, np);
+    const char *nothing = opts->fetch_data   ? "--fetch-data"
+                          : opts->report_on  ? "--report-on"
+                          : opts->list_sites ? "--list-sites"
+                                             : NULL;
+    if (nothing && opts->argv[0])
+        return err_set(err,
+                       "%s starts nothing, so '%.80s' cannot follow (try ddprun --help)",
+                       nothing, opts->argv[0]);
     if (opts->top && opts->argv[0] && opts->argv[1])
         return err_set(err, "--top shows one job: '%.80s' cannot follow", opts->argv[1]);
     return 0;

@@ -237,7 +237,8 @@ static int suggest_option(const char *word, struct ddp_err *err)
     for (size_t i = 0; i < options_len; i++) {
         for (const char *p = options[i].names; p && *p; p += strspn(p, " ")) {
             size_t n = strcspn(p, " ");
-            int d = n > 1 ? distance(name, len, p, n) : INT_MAX;
+            bool begins = len > 3 && len < n && strncmp(name, p, len) == 0;
+            int d = begins ? 1 : n > 1 ? distance(name, len, p, n) : INT_MAX;
             if (d < least) {
                 least = d;
                 best = p;

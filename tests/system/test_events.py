@@ -153,7 +153,7 @@ class Events(launch.LaunchTest):
                            (self.folder.name, f"cannot write '{self.folder.name}': Is a directory"),
                            (self.path("new/"), f"cannot write '{self.path('new/')}': Is a directory"),
                            (self.path("x" * 300), ": File name too long"),
-                           ("/proc/x", "cannot write '/proc/x': Operation not permitted"),
+                           ("/proc/self/x", "cannot write '/proc/self/x': Operation not permitted"),
                            ("/dev/null/x", "cannot write '/dev/null/x': Not a directory")):
             for options in ((), ("--dry-run",)):
                 done = self.run_to_end("--events", where, *options, "true")

@@ -137,7 +137,7 @@ class Files(LaunchTest):
         for pattern, why in (
             (self.path("file"), "Not a directory"), (self.path("file", "a", "b%r"), "Not a directory"),
             (self.path("taken.%r.%s"), "Is a directory"), (self.path("%r/"), "Is a directory"),
-            ("/proc/ranks", "Operation not permitted"),
+            ("/proc/self/ranks", "Operation not permitted"),
         ):
             with self.subTest(pattern):
                 launch = self.sh(2, f"touch {self.path('x')}", "--output-filename", pattern)

@@ -137,11 +137,18 @@ class Push(LaunchTest):
         (path,) = self.agents("nohome1")
         self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
 
+    def need_mounts(self):
+        if subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", self.folder.name],
+                          capture_output=True, check=False).returncode != 0:
+            self.skipTest("no mounts of its own; needs system user namespaces")
+
     def test_noexec(self):
+        self.need_mounts()
         (path,) = self.agents("noexec1")
         self.assertTrue(path.startswith("/dev/shm/ddprun-"), path)
 
     def test_no_place(self):
+        self.need_mounts()
         run = self.run_to_end("--ssh", self.ssh, "--agent", "push", "-H", "noplace1", "true",
                               env={"HOMES": self.homes})
         self.assert_ended(run, 125)

@@ -429,9 +429,10 @@ TEST(descent_decides_with_another_user)
 
 TEST(descent_decides_in_other_namespaces)
 {
-    if (geteuid() == 0)
+    if (geteuid() == 0) {
         ck_assert_int_eq(answer_to(leave_namespaces, true, change_nothing), 0);
-    be_another_user();
+        be_another_user();
+    }
     prctl(PR_SET_DUMPABLE, 1);
     int probe = fork();
     if (probe == 0)

@@ -12,12 +12,13 @@ SIGNAL = 61  # SIGRTMAX-3: faulthandler writes the stacks of all threads
 STACKS_FD = 62  # above the descriptors that programs use; the reporter checks that it is ours
 
 
-def remove_folder(here):
-    """Remove this folder from the path, and import the sitecustomize that it hid, if any. Returns
+def remove_folder(*ours):
+    """Remove our folders from the path, and import the sitecustomize that it hid, if any. Returns
     the exception if there is none, to be raised at the end, as Python expects."""
-    if here in sys.path:
-        sys.path.remove(here)
-    sys.path_importer_cache.pop(here, None)
+    for folder in ours:
+        if folder in sys.path:
+            sys.path.remove(folder)
+        sys.path_importer_cache.pop(folder, None)
     sys.modules.pop("sitecustomize", None)
     try:
         __import__("sitecustomize")

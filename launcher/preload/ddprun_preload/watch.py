@@ -1,8 +1,8 @@
 """Detect imports that use per-rank data: environment variables, random numbers and temporary
 directories; and keep what they write.
 
-Run by sitecustomize.py. Each class is a context manager for the imports; `why_not()` then
-returns why ranks must not be forked, or None. Standard library only.
+Most classes are context managers for the imports; `why_not()` then returns why ranks must not be
+forked, or None.
 """
 import ctypes
 import gc
@@ -237,7 +237,7 @@ class Environment:
     def is_keeper(self):
         """Is a module of RANK_ZERO being executed, and does it read a variable itself?"""
         who = [(module, function) for module, function in callers()
-               if module not in (None, "os", "collections.abc")]
+               if module not in (__name__, "os", "collections.abc")]
         module = who[0][0] if who else None
         if module not in RANK_ZERO or (module, "<module>") not in who:
             return False
@@ -547,6 +547,21 @@ class Output:
                     f.write(text)
             except OSError:
                 pass  # the rank finds out itself
+
+
+class Watch:
+    """All of that. `checked`: in an earlier launch."""
+
+    def __init__(self, names, give_up, checked):
+        self.variables = Environment(names, give_up)
+        self.random_numbers, self.temporary = RandomNumbers(checked), TemporaryFolders(checked)
+        self.output = Output()
+
+    def renew(self):
+        """In a rank."""
+        self.variables.renew()
+        self.random_numbers.renew()
+        self.temporary.renew()
 
 
 def number_replaced(text, old, new):

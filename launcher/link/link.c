@@ -74,8 +74,6 @@ static void stop(struct link *l)
 
 static void broken(struct link *l, const char *why)
 {
-    if (l->closed)
-        return;
     stop(l);
     l->events.closed(l, why, l->arg);
 }

@@ -194,6 +194,20 @@ TEST(a_late_proof_is_waited_for)
     bootstrap_finish(&s);
 }
 
+TEST(without_an_answer_the_first_address_is_named)
+{
+    struct ddp_err err;
+    struct link_keys keys;
+    struct bootstrap s = {.node = 7};
+    int64_t left_ms = 60000;
+    strv_push(&s.calls, "127.0.0.1 1"); /* nothing listens there */
+    strv_push(&s.calls, "10.0.0.1");
+    ck_assert_int_eq(bootstrap_connect(&s, &left_ms, &keys, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "cannot connect to '127.0.0.1' port 1: Connection refused");
+    bootstrap_finish(&s);
+}
+
 TEST(bootstrap_lines_round_trip_and_no_byte_more_is_read)
 {
     struct bootstrap s = example(), t = {0};

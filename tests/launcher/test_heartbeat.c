@@ -50,10 +50,11 @@ static void run(int64_t speaks_ms, int block)
     struct ddp_err err;
     loop = loop_create(&err);
     blocked_at = block;
-    last_ms = heard_ms = now_ms();
+    int64_t began_ms = last_ms = heard_ms = now_ms();
     speaks_until_ms = heard_ms + speaks_ms;
     heartbeat = heartbeat_create(loop, TIMEOUT_MS, on_beat, NULL);
     loop_run(loop);
+    ck_assert_int_le(heartbeat_late_ms(heartbeat), now_ms() - began_ms);
     heartbeat_destroy(heartbeat);
     loop_destroy(loop);
     ck_assert(lost);

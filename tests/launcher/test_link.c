@@ -4,18 +4,22 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "launcher/link/link.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct end {
     struct link *link;
     size_t frames, bytes;
     uint8_t last; /* byte of the last body */
+    bool closes;  /* the link, at its first frame */
     char *closed; /* the reason; "": closed normally */
 };
 
@@ -30,6 +34,10 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     e->bytes += f->size;
     if (f->size > 0)
         e->last = f->body[f->size - 1];
+    if (e->closes) {
+        link_close(l);
+        e->link = NULL;
+    }
 }
 
 static void on_closed(struct link *l, const char *why, void *arg)
@@ -119,6 +127,55 @@ LOOP_TEST(the_close_is_reported_once_after_the_last_frame, 2)
         event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
     ck_assert_ptr_nonnull(up.closed);
     ck_assert_str_eq(up.closed, "");
+    close_ends();
+}
+
+/* Reads so many bytes in a process of its own. */
+static pid_t read_all(size_t n)
+{
+    static uint8_t bytes[PIECE_MAX];
+    pid_t pid = fork();
+    while (pid == 0 && n > 0) {
+        ssize_t got = sock_await(fds[0], POLLIN, now_ms() + 20000) == 0
+                          ? read(fds[0], bytes, sizeof bytes)
+                          : 0;
+        if (got <= 0)
+            _exit(1);
+        n -= (size_t)got;
+    }
+    if (pid == 0)
+        _exit(0);
+    return pid;
+}
+
+TEST(a_flush_waits_for_the_peer_up_to_its_deadline)
+{
+    enum { N = 64 };
+    static const uint8_t body[PIECE_MAX];
+    int status;
+    open_ends(false);
+    for (int i = 0; i < N; i++)
+        link_send(down.link, MSG_OUTPUT, 3, NULL, 0, body, sizeof body);
+    link_flush(down.link, now_ms() + 20);
+    pid_t pid = read_all((size_t)N * (FRAME_HEAD + sizeof body));
+    link_flush(down.link, now_ms() + 50000);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    close_ends();
+}
+
+LOOP_TEST(no_frame_is_delivered_after_the_close, 2)
+{
+    open_ends(_i);
+    up.closes = true;
+    for (int i = 0; i < 2; i++)
+        link_send(down.link, MSG_TERMINATED, 0, NULL, 0, NULL, 0);
+    run_until(&up.frames, 1);
+    for (int i = 0; i < 5; i++)
+        event_base_loop(loop_base(loop), EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    ck_assert_uint_eq(up.frames, 1);
+    ck_assert_ptr_null(up.closed);
+    ck_assert_str_eq(down.closed, "");
     close_ends();
 }
 

@@ -243,6 +243,24 @@ TEST(data_may_be_larger_than_memory)
     free(dir);
 }
 
+/* ---- tokens ---- */
+
+TEST(a_long_text_is_tested_with_a_thousand_samples)
+{
+    struct dataset d;
+    struct ddp_err err;
+    uint32_t last[2];
+    char text[20002] = {[0 ... 19999] = 'a', [20000] = 'z'};
+    char *path = temp_file("long.txt", text);
+    ck_ok(tokens_load(path, 1, 256, &d, &err), err);
+    ck_assert_uint_eq(d.train.n, 19000);
+    ck_assert_uint_eq(d.test.n, 1000);
+    tokens_gather(&d, &d.test, (uint32_t[]){999}, 1, last);
+    ck_assert(last[0] == 'a' && last[1] == 'z');
+    dataset_finish(&d);
+    free(path);
+}
+
 /* ---- .npy files ---- */
 
 /* As numpy.save() writes it, by the header's first part. */

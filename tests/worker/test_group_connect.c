@@ -184,8 +184,10 @@ TEST(a_rank_without_room_lives)
 }
 
 /* How a rank joins the others of its host: it dies before the leader has called it, or
- * then, or when it has mapped the memory and not said so; or it is late. */
-static enum { LIVES, DIES_WAITING, DIES_CALLED, DIES_MAPPING, LATE } joining;
+ * then, or when it has mapped the memory and not said so; or it ends because it finds out
+ * then that the parent is broken; or it is late. */
+static enum { LIVES, DIES_WAITING, DIES_CALLED, DIES_MAPPING, GIVES_UP, LATE } joining;
+static struct ddp_group *parent;
 
 /* A rank on a slow path is asked whether it lives, and a signal comes. */
 static bool interrupts;
@@ -235,6 +237,8 @@ int __wrap_accept4(int fd, struct sockaddr *sa, socklen_t *size, int flags)
 {
     if (joining == DIES_CALLED)
         raise(SIGKILL);
+    if (joining == GIVES_UP)
+        _exit(ddp_recv(parent, &(char){0}, 1, 2, 0, NULL) == 0);
     __real_poll(NULL, 0, joining == LATE ? 1000 : 0);
     return __real_accept4(fd, sa, size, flags);
 }
@@ -263,6 +267,26 @@ LOOP_TEST(who_has_gone_while_joining_is_named_to_all, 3)
 {
     int how = DIES_WAITING + _i;
     assert_team(&(struct team){.size = 3, .expect_dead = 1 + 1}, check_joining, &how);
+}
+
+/* Rank 2 is dead, which ends rank 1 while rank 0 makes a group with it. */
+static void check_first_cause(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), both[] = {0, 1};
+    if (rank == 2)
+        raise(SIGKILL);
+    joining = rank == 1 ? GIVES_UP : LIVES;
+    parent = g;
+    struct ddp_group *sub = ddp_group_sub(g, both, 2, &err);
+    team_assert(g, !sub && strncmp(err.text, "rank 2 on ", 10) == 0, "%s", err.text);
+}
+
+LOOP_TEST(who_ends_because_of_a_dead_rank_is_not_blamed, 2)
+{
+    assert_team(
+        &(struct team){.size = 3, .layout = _i ? "aab" : "aaa", .expect_dead = 1 + 2},
+        check_first_cause, NULL);
 }
 
 /* Rank 1 accepts the first of them when rank 0 has tried to connect. */

@@ -221,9 +221,10 @@ static void other_call_case(struct ddp_group *g, const void *arg)
     ddp_group_destroy(half);
 }
 
-LOOP_TEST(a_death_is_the_cause_of_another_call, 4)
+static const char *const layouts[] = {NULL, "aabb", "abab", "abcd"};
+
+LOOP_TEST(a_death_is_the_cause_of_another_call, ARRAY_LEN(layouts))
 {
-    static const char *const layouts[] = {NULL, "aabb", "abab", "abcd"};
     assert_team(&(struct team){.size = 4, .layout = layouts[_i], .expect_dead = 4},
                 other_call_case, NULL);
 }
@@ -250,6 +251,31 @@ static void give_up_case(struct ddp_group *g, const void *arg)
 TEST(a_rank_that_gives_up_is_not_the_cause)
 {
     assert_team(&(struct team){.size = 4, .expect_dead = 4}, give_up_case, NULL);
+}
+
+/* The death of rank 3 ends rank 1: those who wait for that in another group of the same
+ * ranks name the death. */
+static void ended_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group *same;
+    char data;
+    int rank = ddp_group_rank(g), from = rank == 1 ? 3 : 1;
+    team_ok(g, ddp_group_split(g, 0, 0, &same, &err));
+    team_ok(g, ddp_barrier(g, &err));
+    if (rank == 3)
+        raise(SIGKILL);
+    int rc = ddp_recv(rank == 1 ? g : same, &data, 1, from, 0, &err);
+    team_assert(g, rc == -1 && strstr(err.text, "rank 3 on "), "%s", err.text);
+    if (rank == 1)
+        _exit(0);
+    ddp_group_destroy(same);
+}
+
+LOOP_TEST(a_rank_that_ends_for_a_death_is_not_the_cause, ARRAY_LEN(layouts))
+{
+    assert_team(&(struct team){.size = 4, .layout = layouts[_i], .expect_dead = 4},
+                ended_case, NULL);
 }
 
 static void deadline_case(struct ddp_group *g, const void *arg)

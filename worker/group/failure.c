@@ -25,6 +25,7 @@ static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
             shm_failed(g->shm, &culprit, err);
         }
         g->broken = true;
+        g->culprit = culprit;
         g->why = *err;
         g->colls = (struct request_queue){
             NULL, NULL}; /* each request reports it when tested or waited for */
@@ -67,6 +68,25 @@ int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err)
     return -1;
 }
 
+/* A rank's number in the first group of the family. */
+static int in_all(const struct ddp_group *g, int rank)
+{
+    return rank >= 0 && g->layout.world_ranks ? g->layout.world_ranks[rank] : rank;
+}
+
+int group_adopt_family_failure(struct ddp_group *g, int culprit, struct ddp_err *err)
+{
+    struct ddp_err why;
+    for (struct ddp_group *o = g->family; o != g; o = o->family) {
+        bool broken = o->broken || group_adopt_failure(o, &why) < 0;
+        if (broken && (culprit < 0 || in_all(o, o->culprit) != in_all(g, culprit))) {
+            *err = o->why;
+            return group_break(g, -1, err);
+        }
+    }
+    return 0;
+}
+
 struct phrase group_current_call(const struct ddp_group *g)
 {
     return g->colls.first ? coll_name(&g->colls.first->coll) : p2p_name(g);
@@ -86,7 +106,8 @@ static int await_reason(struct ddp_group *g, int culprit, enum tcp_answer *answe
         TRY(group_adopt_failure_soon(g, err));
         *answer = g->tcp ? tcp_answers(g->tcp, culprit) : TCP_REFUSES;
     }
-    return group_adopt_failure(g, err);
+    TRY(group_adopt_failure(g, err));
+    return group_adopt_family_failure(g, culprit, err);
 }
 
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err)

@@ -72,9 +72,10 @@ static int place(const struct ddp_group_options *o, const struct backend *backen
 /* Tell the others that this rank cannot join. */
 static int cannot_open(struct ddp_group *g, struct ddp_err *err)
 {
-    if (g->layout.size == 1 || g->broken)
+    if (g->layout.size == 1 || g->broken || group_adopt_family_failure(g, -1, err) < 0)
         return -1;
-    err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
+    if (g->tcp || g->shm)
+        err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
     return group_break(g, -1, err);
 }
 
@@ -89,7 +90,7 @@ static int connect_all(struct ddp_group *g, struct listeners *listeners,
         g->shm =
             shm_join(&g->layout, listeners->unix_fd, g->arena_bytes, deadline_ms, err);
         if (!g->shm)
-            return g->tcp ? cannot_open(g, err) : -1;
+            return cannot_open(g, err);
     }
     g->spin_ns = !g->shm ? TCP_SPIN_NS : g->shm->shares_cpu ? SHARED_SPIN_NS : SPIN_NS;
     g->hier = hier_create(&g->layout, g->tcp, g->shm, err);

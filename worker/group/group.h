@@ -104,6 +104,7 @@ struct ddp_group {
 
     struct private_block *private_blocks; /* owned: the arena of a rank without shm */
     bool broken;
+    int culprit; /* then: the rank to blame, or -1 */
     struct ddp_err why;
     _Atomic pthread_t waiter; /* the thread that waits in a call; 0: none */
     int forks; /* of this process since its first group, when the group was made */
@@ -220,6 +221,10 @@ int group_adopt_failure(struct ddp_group *g, struct ddp_err *err);
 /* The same, waiting a moment: the report is sent before a stream is closed, but may
  * take another path. */
 int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err);
+/* The same if another group of the family is broken, or a failure of it has been
+ * reported: ranks may have ended, or call something else, because of that. Not if that is
+ * the loss of the rank that is `culprit` here; -1: none. */
+int group_adopt_family_failure(struct ddp_group *g, int culprit, struct ddp_err *err);
 /* `culprit` cannot be reached, as `err` says: break the group, with the reported cause
  * if there is one. Returns -1. */
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err);

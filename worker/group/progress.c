@@ -85,20 +85,14 @@ static int dead_of_host(const struct ddp_group *g)
     return -1;
 }
 
-/* The calls of the ranks differ. A rank that has seen a failure, perhaps in another group
- * of the family, may call something else because of it: the failure is reported rather
- * than the mismatch. */
+/* The calls of the ranks differ. A rank that has seen a failure may call something else
+ * because of it: the failure is reported rather than the mismatch. */
 static int disagree(struct ddp_group *g, struct ddp_err *err)
 {
     int first = dead_of_host(g);
     if (first >= 0)
         return gone(g, first, false, err);
-    for (const struct ddp_group *o = g->family; o != g; o = o->family) {
-        if (o->broken) {
-            *err = o->why;
-            return group_break(g, -1, err);
-        }
-    }
+    TRY(group_adopt_family_failure(g, -1, err));
     for (int i = 0; i < 2; i++) {
         TRY(group_adopt_failure_soon(g, err));
     }

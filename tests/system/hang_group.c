@@ -1,9 +1,11 @@
-/* hang_group [TIMEOUT_MS]: a job with libddpgroup in which rank 1 does not come to the
- * fourth all_reduce. */
+/* hang_group [TIMEOUT_MS|init]: a job with libddpgroup in which rank 1 does not come to
+ * the fourth all_reduce, or not to ddp_group_init(). */
 #include "include/ddprun/group.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void load(void)
@@ -16,6 +18,9 @@ int main(int argc, char **argv)
 {
     struct ddp_err err;
     float x[1000] = {0};
+    bool init = argc > 1 && strcmp(argv[1], "init") == 0;
+    if (init && strcmp(getenv("RANK"), "1") == 0)
+        load();
     struct ddp_group *g = ddp_group_init(NULL, &err);
     int rc = g ? 0 : -1;
     for (int i = 0; rc == 0 && i < 3; i++)

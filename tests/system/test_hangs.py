@@ -406,6 +406,14 @@ class Hangs(launch.LaunchTest):
                          r"arrived: it is ")
         self.assertIn("the job hangs", job.err)
 
+    def test_one_that_does_not_join_libddpgroup(self):
+        job = self.start("-np", 3, "--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"], "init",
+                         cwd=self.folder.name)
+        job.wait()
+        self.assert_ended(job, 124)
+        self.assertRegex(job.err, r"ddprun: hang: 2 of 3 ranks have waited \d+ s in ddp_group_init #1 of "
+                         r"the default group( at hang_group.c:\d+)?; rank 1 has not arrived: it is ")
+
     def test_a_stop_is_no_part_of_the_time(self):
         """By Ctrl-Z, for longer than --hang-after; heartbeats measure it to within a second."""
         job = self.start("-np", 3, "--hang-after", "4s", "--on-hang", "stop", os.environ["HANG_GROUP"],
@@ -425,6 +433,10 @@ class Hangs(launch.LaunchTest):
         job.wait()
         self.assert_ended(job, 124)
         self.assertEqual(job.err.count("ddprun: hang: 2 of 3 ranks"), 2, job.err)
+        with open(self.path("events")) as f:
+            failures = [e for e in map(json.loads, f) if e["event"] == "failure"]
+        self.assertEqual([(e["kind"], e["rank"], e["restart"]) for e in failures],
+                         [("hang", 1, True), ("hang", 1, False)])
         self.assertIn("rank 1 on", job.err)
 
     def fail_by_timeout(self, *args):
@@ -433,10 +445,6 @@ class Hangs(launch.LaunchTest):
         job.wait()
         self.assert_ended(job, 1)
         self.assertRegex(job.err, r"(?m)^ddprun: rank [02] on \S+ exited with status 1 ")
-        with open(self.path("events")) as f:
-            failures = [e for e in map(json.loads, f) if e["event"] == "failure"]
-        self.assertEqual([(e["kind"], e["rank"], e["restart"]) for e in failures],
-                         [("hang", 1, True), ("hang", 1, False)])
         return job.err
 
     def test_after_a_timeout_of_the_program_s_own(self):

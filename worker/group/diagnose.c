@@ -5,7 +5,8 @@
  *
  * STEM.PID.calls, for hang reports: while a wait lasts longer than some 100 ms, the file
  * has the collective as JSON (trace_of_library() in launcher/plugins/diagnose/trace.h
- * reads it). Shorter waits cost nothing.
+ * reads it). Shorter waits cost nothing. ddp_group_init() is there from its begin: as the
+ * first collective, so that a rank without it has not arrived.
  *
  * STEM.PID.arrivals, for --stragglers: when this rank has entered its collectives.
  * DDPRUN_ARRIVALS in the environment switches it on: 40 ns per collective; otherwise it
@@ -45,39 +46,43 @@ static int open_file(const char *what)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int calls_fd = -1;
 
-static void print(const struct ddp_group *g, int64_t since_ms, FILE *f)
+struct current_call {
+    uint64_t number, entered; /* its own, and that of the group's last one */
+    const char *op, *type;    /* NULL: no data */
+    uint64_t elements;        /* 0: they differ between the ranks */
+    int64_t waited_ms;
+};
+
+static void print(const struct ddp_group *g, int size, const struct current_call *c,
+                  FILE *f)
 {
     OWNED char *name = xstrdup(g->name);
-    const struct coll *c = &g->colls.first->coll;
     const int *world = g->layout.world_ranks;
     bool first = !world && strcmp(name, "ddp") == 0;
-    uint64_t bytes = coll_agreed(c, g->layout.size);
-    struct phrase op = coll_name(c);
-    op.text[strcspn(op.text, " ")] = '\0';
     for (char *p = name; *p; p++)
         *p = iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p;
     fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", name,
             first ? "default_pg" : name);
-    for (int i = 0; !first && i < g->layout.size; i++)
+    for (int i = 0; !first && i < size; i++)
         fprintf(f, "%s%d", i ? "," : "", world ? world[i] : i);
     fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"%s\",",
-            (unsigned long long)g->number, (unsigned long long)c->number - 1, name);
+            (unsigned long long)c->entered, (unsigned long long)c->number - 1, name);
     fprintf(f, "\"number\":%llu,\"op\":\"%s\",\"sizes\":[", (unsigned long long)c->number,
-            op.text);
-    if (bytes > 0)
-        fprintf(f, "[%llu]", (unsigned long long)bytes / type_size(c->type));
-    fprintf(f, "],\"types\":[\"%s\"],\"since_ms\":%lld,\"done\":false}]}\n",
-            type_name(c->type), (long long)since_ms);
+            c->op);
+    if (c->elements > 0)
+        fprintf(f, "[%llu]", (unsigned long long)c->elements);
+    const char *quote = c->type ? "\"" : "";
+    fprintf(f, "],\"types\":[%s%s%s],\"since_ms\":%lld,\"done\":false}]}\n", quote,
+            c->type ? c->type : "", quote,
+            (long long)(wall_ns() / 1000000 - c->waited_ms));
 }
 
-void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
+static void write_call(const struct ddp_group *g, int size, const struct current_call *c)
 {
     OWNED char *text = NULL;
     size_t n;
-    if (!g->colls.first)
-        return; /* a message */
     FILE *f = xmemstream(&text, &n);
-    print(g, wall_ns() / 1000000 - waited_ms, f);
+    print(g, size, c, f);
     xmemclose(f);
     pthread_mutex_lock(&lock);
     calls_fd = calls_fd < 0 ? open_file("calls") : calls_fd;
@@ -86,6 +91,29 @@ void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
         /* the report says less */
     }
     pthread_mutex_unlock(&lock);
+}
+
+void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
+{
+    if (!g->colls.first)
+        return; /* a message */
+    const struct coll *c = &g->colls.first->coll;
+    struct phrase op = coll_name(c);
+    op.text[strcspn(op.text, " ")] = '\0';
+    write_call(g, g->layout.size,
+               &(struct current_call){.number = c->number,
+                                      .entered = g->number,
+                                      .op = op.text,
+                                      .type = type_name(c->type),
+                                      .elements = coll_agreed(c, g->layout.size) /
+                                                  type_size(c->type),
+                                      .waited_ms = waited_ms});
+}
+
+void hang_info_joining(const struct ddp_group *g, int size)
+{
+    write_call(g, size,
+               &(struct current_call){.number = 1, .entered = 1, .op = "ddp_group_init"});
 }
 
 void hang_info_clear(void)

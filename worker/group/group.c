@@ -248,10 +248,13 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     g->alone = o->backend && strcmp(o->backend, "tcp") == 0;
     g->family = g;
     g->backend = backend;
+    if (p.size > 1)
+        hang_info_joining(g, p.size);
     int rc = p.size == 1 ? group_meet(g, &(struct bootstrap){.size = 1}, NULL, err)
                          : join(g, o, &p, err);
     if (rc == 0)
         rc = group_open_backend(g, err);
+    hang_info_clear();
     if (rc < 0) {
         err_prefix(err, "rank %d cannot join group '%s'", p.rank, g->name);
         ddp_group_destroy(g);

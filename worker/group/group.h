@@ -238,6 +238,8 @@ void arrivals_open(struct ddp_group *g);       /* once per group, when it is com
 void arrivals_note(const struct ddp_group *g); /* it enters number g->number */
 /* This rank has waited for its first collective since `waited_ms`. */
 void hang_info_set(const struct ddp_group *g, int64_t waited_ms);
+/* It is in ddp_group_init(), for a group of `size` ranks. */
+void hang_info_joining(const struct ddp_group *g, int size);
 void hang_info_clear(void);
 
 #endif

@@ -156,6 +156,8 @@ static int check_name(const struct host_place *place, struct host_entry *e,
             return host_complain(place, e->host, err,
                                  "a host name comes first, then its settings, as in "
                                  "'node1:4' or 'node1 slots=4'");
+        if (strncmp(p, "\xc2\xa0", 2) == 0) /* of a text that was copied from a page */
+            return host_complain(place, p, err, "a no-break space; write a blank");
         if (isprint((unsigned char)*p))
             return host_complain(place, p, err, "'%c' cannot be in a host name", *p);
         return host_complain(place, p, err, "byte 0x%02x cannot be in a host name",

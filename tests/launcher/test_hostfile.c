@@ -211,6 +211,9 @@ static const struct {
     {"n1;rm\n", "hosts:1:3: ';' cannot be in a host name\n"
                 "  n1;rm\n"
                 "    ^"},
+    {"n1\xc2\xa0slots=2\n", "hosts:1:3: a no-break space; write a blank\n"
+                            "  n1\xc2\xa0slots=2\n"
+                            "    ^"},
     {"n\xc3\xbc"
      "1 slots=x\n",
      "hosts:1:2: byte 0xc3 cannot be in a host name\n"

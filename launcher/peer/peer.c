@@ -113,6 +113,7 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
     }
     peers->alloc = xcalloc(1, sizeof *peers->alloc);
     peers->alloc->source = o->by;
+    peers->alloc->changes = o->least < o->size;
     for (int i = 0; i < nodes; i++) {
         OWNED char *name =
             o->hosts.n > (size_t)i ? xstrdup(o->hosts.v[i]) : xasprintf("node%d", i);

@@ -520,6 +520,10 @@ class Sources(Peers):
         self.assert_ended(launch, 0)
         self.assertIn("hosts: 3 from SageMaker", launch.out)
         self.assertLess(launch.out.index("algo-2"), launch.out.index("algo-10"))
+        launch = self.node(0, "2:3", "--grow", "now", "--dry-run", "true")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertIn("hosts: 3 from --node-rank", launch.out)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ static int start(struct opts *opts)
         return failed(&err, EXIT_USAGE);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
         ambient_job_find(opts, ambient_launcher_env, &ambient, &err) < 0)
-        code = failed(&err, EXIT_USAGE);
+        code = refused(opts, &err, EXIT_USAGE);
     else
         code = ambient.by ? run_as_peer(opts, &ambient) : run_alone(opts);
     ambient_job_finish(&ambient);

@@ -281,6 +281,9 @@ class ByHand(Peers):
             self.assert_ended(launch, 2)
             self.assertIn(line, launch.err)
             self.assertEqual(launch.err.count("\n"), 1)
+        launch = self.run_to_end("true", env={"PET_NODE_RANK": "0"})
+        self.assertEqual(launch.err, "ddprun: --node-rank 0 needs --nnodes; options are also from PET_*: "
+                         "--node-rank=0\n")
 
     def test_a_plan_that_cannot_be_is_refused_everywhere(self):
         for args, env, line in (

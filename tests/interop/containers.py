@@ -71,6 +71,14 @@ class Podman(launch.LaunchTest):
         self.assert_ended(self.run_inside("-np", 1, "sh", "-c", "exit 7"), 7)
         self.assert_ended(self.run_inside("-np", 1, "/nosuch"), 127)
 
+    def test_preflight_asks_podman_for_the_image(self):
+        fit = self.run_inside("--preflight", "true")
+        self.assert_ended(fit, 0)
+        self.assertRegex(fit.out, rf"\n  container .*/podman', image '{IMAGE}' is [0-9a-f]{{12}}\n")
+        unfit = self.run_inside("--preflight", "--container", "localhost/nonesuch", "true")
+        self.assert_ended(unfit, 1)
+        self.assertIn(": container: no image 'localhost/nonesuch', and none is pulled", unfit.err)
+
     def test_a_stopped_job_leaves_no_container(self):
         launched = self.run_inside("-np", 2, "--timeout", 3, "sh", "-c",
                                    "trap 'exit 3' TERM; while :; do sleep 1; done")

@@ -223,7 +223,9 @@ DDP_API int ddp_send(struct ddp_group *g, const void *buf, size_t bytes, int des
 DDP_API int ddp_recv(struct ddp_group *g, void *buf, size_t bytes, int source, int tag,
                      struct ddp_err *err);
 /* From any rank that sends with this tag; *source, which may be NULL, gets its number. A
- * message matches the receive that was posted first, with a source or without. */
+ * message matches the receive that was posted first, with a source or without. It no
+ * longer waits for a rank that has left; one of another host must have exchanged messages
+ * with this rank, or it counts as dead. */
 DDP_API int ddp_recv_any(struct ddp_group *g, void *buf, size_t bytes, int tag,
                          int *source, struct ddp_err *err);
 

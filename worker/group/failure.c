@@ -71,7 +71,9 @@ int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err)
 /* A rank's number in the first group of the family. */
 static int in_all(const struct ddp_group *g, int rank)
 {
-    return rank >= 0 && g->layout.world_ranks ? g->layout.world_ranks[rank] : rank;
+    return rank >= 0 && rank < g->layout.size && g->layout.world_ranks
+               ? g->layout.world_ranks[rank]
+               : rank;
 }
 
 int group_adopt_family_failure(struct ddp_group *g, int culprit, struct ddp_err *err)

@@ -102,6 +102,8 @@ static int lead(struct opts *opts, const struct ambient_job *o,
 static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
 {
     int nodes = o->local_size == o->size ? 1 : o->local_size == 1 ? o->size : 0;
+    if (o->rank > 0 && o->by_hand)
+        puts("the plan is made by --node-rank 0: its --dry-run shows it");
     if (o->rank > 0)
         return 0;
     if (nodes == 0) {

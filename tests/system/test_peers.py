@@ -527,6 +527,10 @@ class Sources(Peers):
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertIn("hosts: 3 from --node-rank", launch.out)
+        launch = self.node(1, 3, "--dry-run", "true")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "the plan is made by --node-rank 0: its --dry-run shows it\n")
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ static void scatter(struct shared *s, int r)
     s->passes[r] = (struct model_pass){.batch = &s->batches[r],
                                        .scale = 1 / (float)s->replicas,
                                        .seed = 1 + (uint64_t)r,
-                                       .step = s->step};
+                                       .draw = s->step};
 }
 
 static void go_forward(struct shared *s, int r)
@@ -201,7 +201,7 @@ static void rank_step(struct rank *r)
     train_step(r->model, (struct model_pass){.batch = &b,
                                              .scale = 1 / (float)size,
                                              .seed = 1,
-                                             .step = r->step++,
+                                             .draw = r->step++,
                                              .ready = reducer_ready,
                                              .arg = r->reducer});
     must(reducer_finish(r->reducer, &sums, &err), &err);

@@ -69,7 +69,7 @@ static void step(struct run *r)
         train_step(r->m, (struct model_pass){.batch = &r->batches[r->step % BATCHES],
                                              .scale = 1,
                                              .seed = 1,
-                                             .step = r->step});
+                                             .draw = r->step});
     r->step++;
     if (strcmp(model_type(r->m)->name, "cnn") == 0) {
         u.rule = RULE_ADADELTA;

@@ -88,9 +88,9 @@ struct engine_step {
     float lr;
     uint64_t step;     /* taken before this one */
     uint64_t position; /* samples of the epoch assigned up to and including this step */
-    uint64_t dropout_seed; /* differs among ranks */
-    uint64_t augment_key;  /* of the epoch: augment.h */
-    int signal;            /* this rank has received; 0: none */
+    uint64_t dropout_seed, dropout_draw; /* of the step, of this rank: rng.h */
+    uint64_t augment_key;                /* of the epoch: augment.h */
+    int signal;                          /* this rank has received; 0: none */
 };
 
 /* The signals of a rank, for the others. */

@@ -156,7 +156,7 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
         part->pass = *pass;
         part->pass.batch = &part->batch;
         part->pass.scale = pass->scale * (float)of.n / (float)b->n;
-        part->pass.seed = pass->seed + ((uint64_t)of.number << 40);
+        part->pass.draw = pass->draw + (uint64_t)of.number;
         part->pass.extra = m > 0 && !pass->extra ? p->extra : pass->extra;
         part->pass.ready = m == p->n - 1 ? pass->ready : NULL;
     }

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/kernels/rng.h"
 
 int pipeline_micro_batches(int n, int wanted)
 {
@@ -12,7 +13,7 @@ int pipeline_micro_batches(int n, int wanted)
 struct micro_batch pipeline_micro_batch(int batch, int n, int parts, int m)
 {
     int from = (int)((long)n * m / parts), to = (int)((long)n * (m + 1) / parts);
-    return (struct micro_batch){from, to - from, batch + (m << 8)};
+    return (struct micro_batch){from, to - from, batch * DROPOUT_MICRO + m};
 }
 
 int pipeline_split(const struct model *m, int stages, int *first, struct ddp_err *err)

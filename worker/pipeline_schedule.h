@@ -24,8 +24,7 @@ int pipeline_micro_batches(int n, int wanted);
 /* Micro-batch m of `parts`, of n samples, the step's batch `batch`. */
 struct micro_batch {
     int from, n; /* samples of the batch */
-    int number;  /* dropout's seed is `number` << 40 larger, so that it drops other units
-                  */
+    int number;  /* in the rank's step: dropout's draws (rng.h) */
 };
 struct micro_batch pipeline_micro_batch(int batch, int n, int parts, int m);
 

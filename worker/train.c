@@ -110,7 +110,8 @@ static int submit_step(struct run *run, int mine, int all, struct engine_result 
         .lr = (float)learning_rate(run),
         .step = run->state.step,
         .position = run->sampler.position,
-        .dropout_seed = run->state.seed + ((uint64_t)run->rank << 32),
+        .dropout_seed = dropout_seed(run->state.seed, run->state.step),
+        .dropout_draw = dropout_draw(run->rank),
         .augment_key = augment_key(run->state.seed, (uint64_t)run->state.epoch),
         .signal = signals_stop_requested(),
     };

@@ -26,9 +26,7 @@ struct shape : cuda_attention {
     float scale;    /* and the other weights multiplied */
     __device__ uint64_t key() const
     {
-        return s ? rng_key(s->seed + ((uint64_t)batch << 40),
-                           s->taken * (uint64_t)layers + (uint64_t)layer)
-                 : 0;
+        return s ? dropout_key(s->seed, s->draw + (uint64_t)batch, layer, layers) : 0;
     }
     /* The factor of the weight of a key, for a query of head w. */
     __device__ float kept(uint64_t key, const struct work &w, int query, int at) const

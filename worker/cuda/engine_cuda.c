@@ -88,8 +88,8 @@ static void put_in_line(struct engine *e, const struct engine_step *step)
     *s->in = (struct cuda_step){.lr = step->lr,
                                 .share = (float)step->mine / (float)step->all,
                                 .told = engine_told(step),
-                                .taken = step->step,
                                 .seed = step->dropout_seed,
+                                .draw = step->dropout_draw,
                                 .augment_key = step->augment_key};
     send_in(e, s, &e->job.data->train, step->which, step->mine);
     engine_put_step(e, graph);

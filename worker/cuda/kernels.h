@@ -43,8 +43,7 @@ struct cuda_step {
     float share;           /* this rank's share of the step's samples */
     struct step_sums told; /* signals received by this rank; other fields 0 */
     int mine;              /* samples of this rank */
-    uint64_t taken;        /* steps before this one */
-    uint64_t seed;         /* of dropout */
+    uint64_t seed, draw;   /* of dropout: rng.h */
     uint64_t augment_key;
     bool in_order;
     /* data of the samples: images and labels, inputs and targets, or only tokens */
@@ -124,8 +123,7 @@ void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map map, fl
                    float *sums, cudaStream_t stream);
 
 /* Dropout as in worker/kernels/kernels.h, with the same random bits for [n,C,H,W]: the
- * stream of layer `layer` of `layers` at step s->taken, in the step's micro-batch
- * `batch`. */
+ * stream of layer `layer` of `layers`, in the step's micro-batch `batch`. */
 void cuda_dropout(void *y, struct cuda_map map, float p, const struct cuda_step *s,
                   int batch, int layer, int layers, cudaStream_t stream);
 

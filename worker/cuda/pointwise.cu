@@ -224,8 +224,7 @@ static __global__ void dropout(T *y, uint32_t n, struct divide C, struct divide 
                                uint32_t below, float scale, const struct cuda_step *s,
                                int batch, int layer, int layers)
 {
-    uint64_t seed = s->seed + ((uint64_t)batch << 40);
-    uint64_t key = rng_key(seed, s->taken * (uint64_t)layers + (uint64_t)layer);
+    uint64_t key = dropout_key(s->seed, s->draw + (uint64_t)batch, layer, layers);
     for (EACH_OF(i, n)) {
         uint32_t c = i, pixel = split(&c, C), image = split(&pixel, pixels);
         uint32_t at = (image * C.by + c) * pixels.by + pixel;

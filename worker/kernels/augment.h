@@ -23,8 +23,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Does not collide with the streams of worker/data/random.h and of dropout, which
- * count from 0. */
+/* Does not collide with the streams of worker/data/random.h, which count from 0, and of
+ * dropout (rng.h). */
 #define AUGMENT_STREAM (UINT64_C(1) << 62)
 
 enum { AUGMENT_MOST_PAD = 64 }; /* pixels */

@@ -42,7 +42,30 @@ RNG_FN float rng_uniform(uint64_t key, uint64_t index)
     return (float)(rng_word(key, index) >> 40) * 0x1p-24f;
 }
 
-/* Dropout: element i is kept unless 16 bits of word i/4 (lane i%4 from the low end)
+/* Dropout's streams. A step has a seed, from which each layer of each micro-batch of each
+ * rank draws the stream `draw * layers + layer`. rng_key() is a bijection of the stream,
+ * so the streams of a step differ: draws are below 2^49, layers at most 10000. */
+#define DROPOUT_STREAM \
+    (UINT64_C(1) << 63) /* no other use of a seed has so high streams */
+enum { DROPOUT_BATCHES = 4096, DROPOUT_MICRO = 64 }; /* of a rank's step, of a batch */
+
+RNG_FN uint64_t dropout_seed(uint64_t seed, uint64_t step)
+{
+    return rng_key(seed, DROPOUT_STREAM + step);
+}
+
+/* That of a rank's first micro-batch; those of its other batches follow. */
+RNG_FN uint64_t dropout_draw(int rank)
+{
+    return (uint64_t)rank * DROPOUT_BATCHES * DROPOUT_MICRO;
+}
+
+RNG_FN uint64_t dropout_key(uint64_t seed, uint64_t draw, int layer, int layers)
+{
+    return rng_key(seed, draw * (uint64_t)layers + (uint64_t)layer);
+}
+
+/* Element i is kept unless 16 bits of word i/4 (lane i%4 from the low end)
  * are below this threshold. So p is rounded to 1/65536, and kept elements are scaled
  * by the inverse of the rounded 1-p. */
 RNG_FN uint32_t rng_drop_below(float p)

@@ -197,12 +197,11 @@ const float *model_forward(struct model *m, const struct batch *b);
 /* One batch in training mode, in parts: layers [from, to) forward; the loss with its
  * gradient; and layers [from, to) backward, from the last. The calls for one batch are
  * made in this order, in any thread. Gradients are those of the mean loss over the
- * batch, times `scale`. Dropout is drawn from (seed, step): ranks, which must not drop
- * the same units of their different samples, have different seeds. */
+ * batch, times `scale`. Dropout is drawn from (seed, draw), as rng.h describes. */
 struct model_pass {
     const struct batch *batch;
     float scale, smooth; /* smooth: of the labels, kernels.h */
-    uint64_t seed, step;
+    uint64_t seed, draw;
     /* NULL: gradients are stored. Else they are computed in this block, as large as
      * theirs, and added to what they were. If logits have the embedding's weight
      * model_pass_loss() begins its gradient, and layer 0 adds to it. */
@@ -216,7 +215,7 @@ struct model_pass {
     enum trace_row row;
 };
 int model_layers(const struct model *m);
-/* The streams of dropout's random numbers in a step: one for each layer. */
+/* The streams of dropout's random numbers in a micro-batch: one for each layer. */
 int model_dropout_streams(const struct model *m);
 /* Floats of an input and of the outputs, per sample. */
 void model_io(const struct model *m, size_t *in, size_t *out);

@@ -157,10 +157,10 @@ static inline const struct layer *model_last(const struct model *m)
     return model_untied(m) ? &m->layers[last->in] : last;
 }
 
-/* A layer's stream of dropout's random numbers in this pass. */
+/* A layer's stream of dropout's random numbers in this pass: dropout_key(). */
 static inline uint64_t model_stream(const struct model *m, const struct layer *l)
 {
-    return m->pass->step * (uint64_t)model_dropout_streams(m) + (uint64_t)(l - m->layers);
+    return m->pass->draw * (uint64_t)model_dropout_streams(m) + (uint64_t)(l - m->layers);
 }
 
 static inline bool model_drops(const struct model *m, const struct layer *l)

@@ -89,7 +89,7 @@ static void train(struct model *m, const struct kernels *k, const char *optimise
         b.targets = targets + outputs * (size_t)step;
         loss[step] = train_step(
             m, (struct model_pass){
-                   .batch = &b, .scale = 1, .seed = 1, .step = (uint64_t)step});
+                   .batch = &b, .scale = 1, .seed = 1, .draw = (uint64_t)step});
         if (step == 0)
             put(model_grads(m), count);
         optimise(k, optimiser, m, state, step + 1);

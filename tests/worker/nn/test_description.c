@@ -71,7 +71,7 @@ static void check_gradients(struct model *m, const struct batch *b)
     free(first);
 }
 
-/* It is drawn from the seed and the step, and only in training. */
+/* It is drawn from (seed, draw), and only in training. */
 static void check_dropout(struct model *m, const struct batch *b)
 {
     int correct;
@@ -80,7 +80,7 @@ static void check_dropout(struct model *m, const struct batch *b)
     ck_assert(train_step(m, (struct model_pass){.batch = b, .scale = 1, .seed = 2}) !=
               with);
     ck_assert(train_step(m, (struct model_pass){
-                                .batch = b, .scale = 1, .seed = 1, .step = 1}) != with);
+                                .batch = b, .scale = 1, .seed = 1, .draw = 1}) != with);
     model_set_dropout(m, false);
     ck_assert(test != with && fabsf(loss_at(m, b) - test) < 1e-6f * test);
 }

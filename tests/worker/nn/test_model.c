@@ -150,7 +150,7 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * MAX_ENGINES)
     model_set_dropout(m, false);
     int correct;
     float loss = train_step(
-        m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .step = 1});
+        m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .draw = 1});
 
     size_t n = model_param_count(m), nparams;
     double *w = xcalloc(n, sizeof(double));
@@ -179,7 +179,7 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * MAX_ENGINES)
     model_destroy(m);
 }
 
-/* With dropout, the loss is a function of the weights as long as (seed, step) stay. */
+/* With dropout, the loss is a function of the weights as long as (seed, draw) stay. */
 LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
 {
     if (_i >= nengines())
@@ -187,7 +187,7 @@ LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
     struct model *m = a_model(3, _i, 16);
     struct batch b = a_batch(cases[3].io, 16);
     float loss =
-        train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .step = 9});
+        train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .draw = 9});
     size_t n = model_param_count(m);
     float *g = xmemdup(model_grads(m), n * sizeof(float));
     double slope = 0;
@@ -198,14 +198,14 @@ LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
         for (size_t i = 0; i < n; i++)
             model_weights(m)[i] += (k ? 2 : -1) * eps * g[i];
         side[k] = train_step(
-            m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .step = 9});
+            m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .draw = 9});
     }
     double got = (double)(side[1] - side[0]) / (2 * (double)eps);
     ck_assert_msg(fabs(got / slope - 1) < 0.02, "slope %g, want %g", got, slope);
     ck_assert(train_step(m, (struct model_pass){
-                                .batch = &b, .scale = 1, .seed = 5, .step = 10}) != loss);
+                                .batch = &b, .scale = 1, .seed = 5, .draw = 10}) != loss);
     ck_assert(train_step(m, (struct model_pass){
-                                .batch = &b, .scale = 1, .seed = 6, .step = 9}) != loss);
+                                .batch = &b, .scale = 1, .seed = 6, .draw = 9}) != loss);
     free(g);
     free_batch(&b);
     model_destroy(m);
@@ -233,7 +233,7 @@ LOOP_TEST(ranges_come_from_last_to_first_and_cover_all, ARRAY_LEN(cases))
     train_step(m, (struct model_pass){.batch = &b,
                                       .scale = 1,
                                       .seed = 1,
-                                      .step = 1,
+                                      .draw = 1,
                                       .ready = note_range,
                                       .arg = &seen});
     ck_assert_uint_eq(seen.low, 0);
@@ -310,7 +310,7 @@ LOOP_TEST(steps_allocate_nothing, ARRAY_LEN(cases) * MAX_ENGINES)
     int correct;
     model_grads(m); /* allocated at the first use; the trainer sets shared memory */
     allocations = 0;
-    train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
+    train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .draw = 1});
     model_evaluate(m, &b, &correct);
     ck_assert_int_eq(allocations, 0);
     free_batch(&b);

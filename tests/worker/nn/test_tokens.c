@@ -245,7 +245,7 @@ LOOP_TEST(gradients_are_finite_differences, CASES * 4)
     struct model *m = a_model(which, k, cases[which].n + 2);
     struct batch b = a_batch(which);
     float loss = train_step(
-        m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .step = 1});
+        m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .draw = 1});
     size_t n = model_param_count(m), nparams;
     double *w = xcalloc(n, sizeof(double));
     for (size_t i = 0; i < n; i++)
@@ -293,7 +293,7 @@ LOOP_TEST(bf16_stays_near, 8)
     for (int i = 0; i < 2 && k[1]; i++) {
         m[i] = a_model(which, k[i], cases[which].n);
         loss[i] = train_step(
-            m[i], (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
+            m[i], (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .draw = 1});
     }
     double far = 0, all = 0;
     for (size_t i = 0; k[1] && i < model_param_count(m[0]); i++) {
@@ -342,7 +342,7 @@ LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
     for (int threads = 1; threads <= 3; threads++) {
         pool_set(threads);
         struct model *m = a_model(which, k, cases[which].n);
-        train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .step = 1});
+        train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .draw = 1});
         size_t bytes = model_param_count(m) * sizeof(float);
         if (first)
             ck_assert_mem_eq(first, model_grads(m), bytes);

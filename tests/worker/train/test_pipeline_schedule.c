@@ -16,7 +16,7 @@ TEST(a_batch_is_cut_evenly)
             ck_assert_int_eq(b.from, next);
             ck_assert_int_ge(b.n, n / parts);
             ck_assert_int_le(b.n, (n + parts - 1) / parts);
-            ck_assert_int_eq(b.number, 2 + 256 * m);
+            ck_assert_int_eq(b.number, 2 * 64 + m);
             next += b.n;
         }
         ck_assert_int_eq(next, n);

@@ -166,6 +166,14 @@ static int epochs_of(const struct run *run)
     return c->steps && epochs < (uint64_t)c->epochs ? (int)epochs : c->epochs;
 }
 
+static void on_slow(void *arg, int rank, double seconds)
+{
+    struct run *run = arg;
+    progress_say(&run->progress,
+                 "checkpoint  rank %d is still writing to '%s' after %.0f s: waiting",
+                 rank, run->c->checkpoint, seconds);
+}
+
 /* Files that only rank 0 opens. */
 static int prepare_files(struct run *run, struct ddp_err *err)
 {
@@ -176,8 +184,10 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     run->progress.each = run->answers;
     if (run->data.task != TASK_CLASSIFY)
         run->progress.unit = run->data.task == TASK_TOKENS ? "tokens" : "samples";
-    if (run->saver && saver_prepare(run->saver, err) < 0)
-        return -1;
+    if (run->saver) {
+        saver_tell(run->saver, on_slow, run);
+        TRY(saver_prepare(run->saver, err));
+    }
     if (config_given(c, "plot"))
         TRY(check_place("picture", c->plot, OUTPUT_PATH_WRITTEN, err));
     TRY(check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err));

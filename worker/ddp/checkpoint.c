@@ -1,7 +1,6 @@
 /* worker/ddp/checkpoint.c - see checkpoint.h */
 #include "worker/ddp/checkpoint.h"
 
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/folder.h"
 #include "common/mem.h"
@@ -172,7 +171,7 @@ static size_t bytes_of(const struct array *a)
 
 /* ---- saving ---- */
 
-enum { PART_PATIENCE_MS = 5 * 60 * 1000, PART_LOOK_MS = 5 };
+enum { PART_LOOK_MS = 5 };
 
 struct checkpoint {
     char *path; /* owned: the checkpoint's main file */
@@ -292,11 +291,10 @@ void checkpoint_free(struct checkpoint *c)
 static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
                        struct ddp_err *err)
 {
-    int64_t until = now_ms() + PART_PATIENCE_MS;
     for (int i = 1; i < c->parts; i++) {
         OWNED char *part = part_of(c, i);
         while (access(part, F_OK) < 0) {
-            if (now_ms() > until || (cancelled && atomic_load(cancelled)))
+            if (!cancelled || atomic_load(cancelled))
                 return err_set(err, "rank %d's part '%s' has not come", i, part);
             poll(NULL, 0, PART_LOOK_MS);
         }

@@ -40,7 +40,7 @@ int checkpoint_parts(const struct checkpoint *c);
  * it if one of them could not write, as the disk may be full. */
 void checkpoint_discard(const struct checkpoint *c);
 /* Writes the part. With several parts, rank 0 then waits for the others' until
- * `*cancelled` (may be NULL), and writes the main file, in place of the locked file
+ * `*cancelled` (NULL: not at all), and writes the main file, in place of the locked file
  * (`lock` of checkpoint_lock(), may be NULL). `*path`, owned by the caller, is replaced
  * on rank 0. Uses only `c`, so any thread may call it. */
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lock,

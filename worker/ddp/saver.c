@@ -9,6 +9,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
+
+/* While a rank writes, the ranks meet this often in a collective, in which a dead one is
+ * noticed. They do so for at most PATIENCE timeouts of the group. */
+enum { ROUND_MS = 1000, PATIENCE = 12, TELL_MS = 60 * 1000 };
 
 struct saver {
     struct ddp_group *group; /* borrowed */
@@ -18,6 +23,7 @@ struct saver {
     int run_lock; /* rank 0's; while the thread writes, it is the thread's */
     pthread_t thread;
     bool writing;                /* the thread runs */
+    bool stuck;                  /* and is not waited for any more */
     struct checkpoint *snapshot; /* owned */
     atomic_bool cancelled;
     uint64_t step;         /* of `snapshot` */
@@ -26,6 +32,8 @@ struct saver {
     struct ddp_err why;    /* the thread's */
     char *path;            /* owned: the thread's, while it runs */
     int64_t stalled_ns;
+    saver_slow_fn on_slow; /* may be NULL */
+    void *arg;             /* its own */
 };
 
 struct saver *saver_create(struct ddp_group *group, const char *place, size_t shard_bytes)
@@ -37,6 +45,12 @@ struct saver *saver_create(struct ddp_group *group, const char *place, size_t sh
     s->leads = ddp_group_rank(group) == 0;
     s->run_lock = -1;
     return s;
+}
+
+void saver_tell(struct saver *s, saver_slow_fn on_slow, void *arg)
+{
+    s->on_slow = on_slow;
+    s->arg = arg;
 }
 
 int saver_prepare(struct saver *s, struct ddp_err *err)
@@ -58,43 +72,95 @@ static void *write_it(void *arg)
     return NULL;
 }
 
-/* Waits for this rank's part. */
-static int join(struct saver *s, struct ddp_err *err)
+/* Waits until the thread has ended, for `ms` at most; false: it is still writing. */
+static bool is_idle(struct saver *s, int64_t ms)
 {
-    if (s->writing) {
-        int64_t began = now_ns();
-        pthread_join(s->thread, NULL);
-        s->stalled_ns += now_ns() - began;
+    int64_t until = now_ms() + ms;
+    const struct timespec at = {until / 1000, until % 1000 * 1000000};
+    if (s->writing && pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &at) == 0)
         s->writing = false;
-    }
-    int rc = s->rc;
-    s->rc = 0;
-    return rc < 0 ? err_set(err, "%s", s->why.text) : 0;
+    return !s->writing;
 }
 
-/* With several parts, rank 0's thread waits for those of the other ranks, and so is
- * only waited for when their outcome is known. */
+static void join(struct saver *s)
+{
+    if (s->writing && !s->stuck)
+        pthread_join(s->thread, NULL);
+    s->writing = s->stuck;
+}
+
+/* What the ranks know of each other after a round: the largest numbers of all. */
+struct round {
+    int32_t failed, late; /* is one so? */
+    int32_t writing;      /* 1 + the last that is; rank 0 waits for the others' parts */
+};
+
+static int meet(struct saver *s, int64_t began_ms, struct round *all, struct ddp_err *err)
+{
+    int64_t timeout = ddp_group_timeout(s->group), ms = timeout / 4;
+    bool idle = is_idle(s, ms < ROUND_MS ? ms : ROUND_MS);
+    *all = (struct round){
+        .failed = idle && s->rc<0, .late = now_ms() - began_ms> PATIENCE * timeout,
+        .writing = idle ? 0 : 1 + ddp_group_rank(s->group),
+    };
+    return ddp_all_reduce(s->group, all, sizeof *all / sizeof(int32_t), DDP_I32, DDP_MAX,
+                          err);
+}
+
+static void tell_slow(const struct saver *s, int rank, int64_t began_ms, int64_t *next_ms)
+{
+    if (!s->on_slow || now_ms() < *next_ms)
+        return;
+    *next_ms += TELL_MS;
+    s->on_slow(s->arg, rank, (double)(now_ms() - began_ms) / 1000);
+}
+
+/* Waits for all ranks' threads, however slow their file system is, until one fails. */
+static int await_all(struct saver *s, int *who, struct ddp_err *err)
+{
+    int64_t began_ms = now_ms(), next_ms = began_ms + TELL_MS;
+    struct round all;
+    *who = -1;
+    TRY(meet(s, began_ms, &all, err));
+    while (all.writing && !all.failed && !all.late) {
+        tell_slow(s, all.writing - 1, began_ms, &next_ms);
+        TRY(meet(s, began_ms, &all, err));
+    }
+    if (all.failed) {
+        bool mine = !s->writing && s->rc < 0;
+        return replica_agree(s->group, mine ? err_set(err, "%s", s->why.text) : 0, who,
+                             err);
+    }
+    if (!all.writing)
+        return 0;
+    s->stuck = s->writing;
+    *who = all.writing - 1;
+    return err_set(
+        err,
+        "no checkpoint: rank %d has not written its part of '%s' in %.0f s, %d "
+        "times the group's timeout: is the file system stuck?",
+        *who, s->place, (double)(now_ms() - began_ms) / 1000, PATIENCE);
+}
+
 int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
 {
-    struct ddp_err ignored;
-    int who;
-    bool parts = checkpoint_parts(s->snapshot) > 1;
-    int rc = replica_agree(s->group, parts && s->leads ? 0 : join(s, err), &who, err);
-    if (rc == 0 && parts)
-        rc = replica_agree(s->group, join(s, err), &who, err);
+    int64_t began = now_ns();
+    int who, rc = await_all(s, &who, err);
+    s->stalled_ns += now_ns() - began;
     if (rc < 0) {
         atomic_store(&s->cancelled, true);
-        if (who >= 0) {
-            join(s, &ignored);
+        if (who >= 0 && !s->stuck) {
+            join(s);
             checkpoint_discard(s->snapshot);
         }
         if (culprit)
             *culprit = who;
-        return -1;
+    } else {
+        checkpoint_free(s->snapshot);
+        s->snapshot = NULL;
     }
-    checkpoint_free(s->snapshot);
-    s->snapshot = NULL;
-    return 0;
+    s->rc = 0;
+    return rc;
 }
 
 int saver_start(struct saver *s, const struct replica *r, const struct train_state *at,
@@ -117,13 +183,15 @@ int saver_start(struct saver *s, const struct replica *r, const struct train_sta
     return 0;
 }
 
+/* A thread that is stuck keeps what it uses. */
 void saver_destroy(struct saver *s)
 {
-    struct ddp_err ignored;
     if (!s)
         return;
     atomic_store(&s->cancelled, true);
-    join(s, &ignored);
+    join(s);
+    if (s->stuck)
+        return;
     checkpoint_free(s->snapshot);
     checkpoint_unlock(&s->run_lock);
     free(s->path);

@@ -1,0 +1,115 @@
+/* tests/worker/test_saver.c - a slow file system ends no job of which all ranks live */
+#include "tests/support/suite.h"
+#include "tests/worker/team.h"
+
+#include "common/mem.h"
+#include "worker/ddp/saver.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GROUP_MS = 2000, SLOW_MS = 5000 };
+
+/* What the file system of rank 1 does: fsync() takes that long. */
+static int slow_ms;
+/* What a saver takes for the group's timeout; 0: the group's. */
+static int64_t timeout_ms;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int64_t __real_ddp_group_timeout(const struct ddp_group *g);
+int64_t __wrap_ddp_group_timeout(const struct ddp_group *g);
+
+int __wrap_fsync(int fd)
+{
+    poll(NULL, 0, slow_ms);
+    return __real_fsync(fd);
+}
+
+int64_t __wrap_ddp_group_timeout(const struct ddp_group *g)
+{
+    return timeout_ms ? timeout_ms : __real_ddp_group_timeout(g);
+}
+
+/* A checkpoint of two parts. */
+static int save(struct ddp_group *g, const char *place, int *culprit, struct ddp_err *err)
+{
+    enum { HALF = 8 };
+    float weights[2 * HALF] = {1};
+    const struct param params[] = {{"a", 1, {HALF}, 0, HALF},
+                                   {"b", 1, {HALF}, HALF, HALF}};
+    struct optim optim;
+    struct replica r = {.model = "some",
+                        .params = params,
+                        .nparams = ARRAY_LEN(params),
+                        .weights = weights,
+                        .floats = ARRAY_LEN(weights),
+                        .optim = &optim};
+    const struct train_state at = {.step = 3, .ranks = ddp_group_size(g)};
+    const struct kernels *kernels = kernels_get(NULL, PRECISION_FP32, err);
+    team_assert(g, kernels, "%s", err->text);
+    optim_init(&optim, optim_find("sgd"), (struct optim_settings){0}, kernels,
+               ARRAY_LEN(weights));
+    struct saver *s = saver_create(g, place, 0);
+    int rc = saver_start(s, &r, &at, NULL, culprit, err);
+    if (rc == 0)
+        rc = saver_finish(s, culprit, err);
+    saver_destroy(s);
+    optim_finish(&optim);
+    return rc;
+}
+
+static void save_slowly(struct ddp_group *g, const void *place)
+{
+    struct ddp_err err;
+    int culprit;
+    slow_ms = ddp_group_rank(g) == 1 ? SLOW_MS : 0;
+    team_ok(g, save(g, place, &culprit, &err));
+    team_assert(g, access(place, F_OK) == 0, "no '%s'", (const char *)place);
+}
+
+TEST(a_slow_file_system_is_waited_for_beyond_the_timeout_of_the_group)
+{
+    OWNED char *place = xasprintf("%s/c.safetensors", temp_dir());
+    assert_team(&(struct team){.size = 2, .timeout_ms = GROUP_MS}, save_slowly, place);
+}
+
+static void save_never(struct ddp_group *g, const void *place)
+{
+    struct ddp_err err;
+    int culprit;
+    slow_ms = ddp_group_rank(g) == 1 ? -1 : 0;
+    timeout_ms = 20;
+    team_assert(g, save(g, place, &culprit, &err) == -1, "no error");
+    team_assert(g, culprit == 1, "culprit %d", culprit);
+    team_assert(g,
+                strstr(err.text, "no checkpoint: rank 1 has not written its part of '") &&
+                    strstr(err.text, "is the file system stuck?"),
+                "%s", err.text);
+}
+
+TEST(a_stuck_file_system_ends_the_job)
+{
+    OWNED char *place = xasprintf("%s/c.safetensors", temp_dir());
+    assert_team(&(struct team){.size = 2}, save_never, place);
+}
+
+static void save_nowhere(struct ddp_group *g, const void *place)
+{
+    struct ddp_err err;
+    int culprit;
+    if (ddp_group_rank(g) == 1)
+        place = "/nonexistent/c";
+    team_assert(g, save(g, place, &culprit, &err) == -1, "no error");
+    team_assert(g, culprit == 1 && strstr(err.text, "No such file"), "%d: %s", culprit,
+                err.text);
+}
+
+TEST(a_rank_that_cannot_write_is_named_on_all)
+{
+    OWNED char *place = xasprintf("%s/c.safetensors", temp_dir());
+    assert_team(&(struct team){.size = 3}, save_nowhere, place);
+    ck_assert_int_eq(access(place, F_OK), -1);
+}

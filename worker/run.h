@@ -106,6 +106,8 @@ void run_wait_for_culprit(struct run *run);
 int run_exit_code(const struct run *run);
 /* in train.c: are all steps taken that the options ask for? */
 bool run_has_ended(const struct run *run);
+/* Has a job been resumed after an epoch, with which it may have reached its target? */
+bool run_may_be_done(const struct run *run);
 /* Percent of the devices' peak at this rate; NaN: unknown. */
 double run_peak_percent(const struct run *run, double images_per_s);
 

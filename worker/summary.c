@@ -87,7 +87,9 @@ static void tell_begin(struct run *run)
         return;
     if (run->resumed_whole)
         progress_say(&run->progress, "resumed     %s: %s after step %" PRIu64, c->resume,
-                     run_has_ended(run) ? "nothing is left to train" : "training goes on",
+                     run_has_ended(run)     ? "nothing is left to train"
+                     : run_may_be_done(run) ? "tested before training goes on"
+                                            : "training goes on",
                      run->state.step);
     else if (run->resumed)
         progress_say(&run->progress, "resumed     %s: weights only", c->resume);

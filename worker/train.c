@@ -360,8 +360,30 @@ static int end_epoch(struct run *run, const struct tally *t, struct ddp_err *err
 
 /* ---- all of it ---- */
 
+/* The model as it is after the last epoch that is complete: has it reached the target? */
+static int test_as_is(struct run *run, struct ddp_err *err)
+{
+    struct report r = {.epoch = (int)run->state.epoch - 1};
+    TRY(evaluate(run, &r, err));
+    if (run->end == RUN_STOPPED)
+        return 0;
+    run->last = r;
+    if (r.test_accuracy >= run->c->target)
+        run->end = RUN_TARGET_REACHED;
+    return 0;
+}
+
+bool run_may_be_done(const struct run *run)
+{
+    return run->resumed_whole && isfinite(run->c->target) && run->state.position == 0 &&
+           run->state.epoch > 1 && !run_has_ended(run);
+}
+
 int run_train(struct run *run, struct ddp_err *err)
 {
+    if (run_may_be_done(run))
+        TRY(test_as_is(run, err));
+    bool done = run->end != RUN_GOING;
     while (run->end == RUN_GOING && !run_has_ended(run)) {
         struct tally t;
         TRY(train_epoch(run, &t, err));
@@ -371,18 +393,10 @@ int run_train(struct run *run, struct ddp_err *err)
     }
     if (run->end == RUN_GOING)
         run->end = RUN_ALL_EPOCHS;
-    if (run->last.epoch > 0)
+    if (run->last.epoch > 0 && !done)
         return 0;
     if (run->from_memory && run_save(run, err) < 0) /* the disk has an earlier step */
         return -1;
-    if (!run->c->data)
-        return 0;
-    /* No epoch was left, or none was asked for: evaluate the model as it is. */
-    TRY(evaluate(run, &run->last, err));
-    if (run->end == RUN_STOPPED)
-        return 0;
-    run->last.epoch = (int)run->state.epoch - 1;
-    if (run->last.test_accuracy >= run->c->target)
-        run->end = RUN_TARGET_REACHED;
-    return 0;
+    /* else no epoch was left, or none was asked for */
+    return done || !run->c->data ? 0 : test_as_is(run, err);
 }

@@ -100,6 +100,20 @@ def a_run_begins_with_the_weights_of_another():
     assert "resumed     d: nothing is left to train after step 2\n" in shown, shown
 
 
+def a_target_that_was_reached_is_seen_when_the_job_is_resumed():
+    again = ("--plot", "none", "--model", "mlp", "--log", "log", "--checkpoint", "c", "--resume", "--epochs", 9,
+             "--target-accuracy")
+    run_ok(2, *again, 60)
+    epochs, kept = rows("log", "epoch"), open("c", "rb").read()
+    assert epochs[-1]["epoch"] < 9, epochs
+    shown = run_ok(2, *again, 60).out
+    assert f"ended       target reached after step {epochs[-1]['step']}\n" in shown, shown
+    assert f"{epochs[-1]['test_accuracy']:.2f} % of 359 test images after {epochs[-1]['epoch']} epoch" in shown, shown
+    assert rows("log", "epoch") == epochs and open("c", "rb").read() == kept
+    assert [r.code for r in run(2, *again, 100)] == [93, 93]
+    assert rows("log", "epoch")[-1]["epoch"] == 9
+
+
 def sigterm_to_one_rank_stops_all_after_the_step():
     job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", "c", "--threads", 4)
     wait_for("c")
@@ -511,6 +525,7 @@ def wrong_options_are_exit_code_2():
 main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       another_number_of_ranks_can_go_on, resume_starts_anew_where_there_is_nothing,
       a_run_begins_with_the_weights_of_another,
+      a_target_that_was_reached_is_seen_when_the_job_is_resumed,
       sigterm_to_one_rank_stops_all_after_the_step,
       a_second_sigterm_at_once_is_the_same_request, a_dead_rank_is_noticed,
       spoilt_data_end_all_ranks, spoilt_data_on_one_rank_end_all,

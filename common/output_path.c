@@ -2,10 +2,12 @@
 #include "common/output_path.h"
 
 #include "common/mem.h"
+#include "common/scoped.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -68,6 +70,47 @@ const char *output_path_check(const char *path, enum output_path_use use)
     if (!why && made)
         why = device_refuses(folder);
     return why;
+}
+
+/* The caller frees. */
+static char *folder_of(const char *path)
+{
+    OWNED char *copy = xstrdup(path);
+    return xstrdup(dirname(copy));
+}
+
+static bool may_follow(const char *folder, const struct stat *link)
+{
+    struct stat st;
+    const mode_t shared = S_ISVTX | S_IWOTH;
+    return link->st_uid == geteuid() ||
+           (stat(folder, &st) == 0 &&
+            ((st.st_mode & shared) != shared || st.st_uid == link->st_uid));
+}
+
+char *output_path_follow(const char *path, const char **why)
+{
+    enum { MOST = 40 }; /* as the kernel */
+    OWNED char *at = xstrdup(path);
+    struct stat st;
+    char to[PATH_MAX];
+    for (int i = 0; i < MOST; i++) {
+        if (lstat(at, &st) < 0 || !S_ISLNK(st.st_mode))
+            return xstrdup(at);
+        OWNED char *folder = folder_of(at);
+        bool may = may_follow(folder, &st);
+        ssize_t n = may ? readlink(at, to, sizeof to - 1) : -1;
+        if (n < 0) {
+            *why = may ? strerror(errno)
+                       : "it is a link of another user in a folder where all may write";
+            return NULL;
+        }
+        to[n] = '\0';
+        free(at);
+        at = *to == '/' ? xstrdup(to) : xasprintf("%s/%s", folder, to);
+    }
+    *why = strerror(ELOOP);
+    return NULL;
 }
 
 int output_path_fd(const char *path, int how)

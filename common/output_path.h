@@ -17,6 +17,12 @@ enum output_path_use {
  * new file needs an existing directory. */
 const char *output_path_check(const char *path, enum output_path_use use);
 
+/* The file to replace, malloc'ed: what a symbolic link at `path` names, whether it exists
+ * or not, or `path`. NULL, and `*why`: too many links, or one of another user in a folder
+ * where all may write, which the kernel would not follow either (protected_symlinks in
+ * proc_sys_fs(5)). */
+char *output_path_follow(const char *path, const char **why);
+
 /* Create or open a file; `how`: O_APPEND, O_TRUNC. Does not wait for the reader of a
  * FIFO, but writing does. -1 with errno, which output_path_error() explains. */
 int output_path_fd(const char *path, int how);

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/output_path.h"
 #include "common/scoped.h"
 #include "worker/report/plot.h"
 #include "worker/safetensors.h"
@@ -31,7 +32,10 @@ static int write_logits(struct run *run, struct ddp_err *err)
     struct array array = {"logits", 2, {(int)test->n, outputs}, logits};
     SCOPED(strv_finish) struct strv metadata = {0};
     strv_pushf(&metadata, "model=%s", run->c->model->name);
-    return safetensors_write(run->c->logits, &metadata, &array, 1, NULL, err);
+    const char *why;
+    OWNED char *path = output_path_follow(run->c->logits, &why);
+    return path ? safetensors_write(path, &metadata, &array, 1, NULL, err)
+                : err_set(err, "cannot write '%s': %s", run->c->logits, why);
 }
 
 static char *plot_title(const struct run *run)

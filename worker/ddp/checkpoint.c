@@ -471,9 +471,11 @@ static int files_open(const char *path, struct files *files, struct ddp_err *err
         return err_prefix(err, "'%s'", path);
     if (parts < 2)
         return 0;
+    const char *why;
+    OWNED char *beside = output_path_follow(path, &why); /* the parts are there */
     files->v = xrealloc(files->v, (size_t)parts + 1, sizeof(void *));
     for (int i = 0; i < (int)parts; i++) {
-        OWNED char *part = part_path(path, step, id, i, (int)parts);
+        OWNED char *part = part_path(beside ? beside : path, step, id, i, (int)parts);
         struct safetensors *f = safetensors_read(part, err);
         if (!f)
             return -1;

@@ -4,6 +4,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/output_path.h"
 #include "common/thread.h"
 
 #include <pthread.h>
@@ -17,7 +18,8 @@ enum { ROUND_MS = 1000, PATIENCE = 12, TELL_MS = 60 * 1000 };
 
 struct saver {
     struct ddp_group *group; /* borrowed */
-    const char *place;       /* borrowed */
+    char *place;             /* owned; links are followed once */
+    const char *refused;     /* why not; NULL: they were */
     size_t shard_bytes;
     bool leads;   /* this is rank 0 */
     int run_lock; /* rank 0's; while the thread writes, it is the thread's */
@@ -40,7 +42,9 @@ struct saver *saver_create(struct ddp_group *group, const char *place, size_t sh
 {
     struct saver *s = xcalloc(1, sizeof *s);
     s->group = group;
-    s->place = place;
+    s->place = output_path_follow(place, &s->refused);
+    if (!s->place)
+        s->place = xstrdup(place);
     s->shard_bytes = shard_bytes;
     s->leads = ddp_group_rank(group) == 0;
     s->run_lock = -1;
@@ -55,6 +59,8 @@ void saver_tell(struct saver *s, saver_slow_fn on_slow, void *arg)
 
 int saver_prepare(struct saver *s, struct ddp_err *err)
 {
+    if (s->refused)
+        return err_set(err, "cannot write checkpoints to '%s': %s", s->place, s->refused);
     TRY(checkpoint_prepare(s->place, err));
     return checkpoint_lock(s->place, &s->run_lock, err);
 }
@@ -194,6 +200,7 @@ void saver_destroy(struct saver *s)
         return;
     checkpoint_free(s->snapshot);
     checkpoint_unlock(&s->run_lock);
+    free(s->place);
     free(s->path);
     free(s);
 }

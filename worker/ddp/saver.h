@@ -12,7 +12,7 @@
 struct saver;
 
 /* A checkpoint of more than SAVER_SHARD_BYTES bytes, or of the caller's limit, is
- * written by all ranks. Group and place are borrowed. */
+ * written by all ranks. The group is borrowed. */
 #define SAVER_SHARD_BYTES ((size_t)1 << 30)
 struct saver *saver_create(struct ddp_group *group, const char *place,
                            size_t shard_bytes);

@@ -114,6 +114,28 @@ def a_target_that_was_reached_is_seen_when_the_job_is_resumed():
     assert rows("log", "epoch")[-1]["epoch"] == 9
 
 
+def a_link_in_the_place_of_a_checkpoint_is_followed_and_stays():
+    os.mkdir("far")
+    os.symlink("far/c", "link")
+    os.symlink("link", "latest")
+    common = (*QUIET, "--model", "mlp", "--checkpoint", "latest", "--resume")
+    for epochs, most_mib in ((1, 1024), (2, 0)):  # one file, and parts
+        run_ok(2, *common, "--epochs", epochs, "--checkpoint-shard-mb", most_mib, "--logits", f"logits{epochs}")
+    assert (os.readlink("latest"), os.readlink("link")) == ("link", "far/c"), os.listdir(".")
+    assert len(os.listdir("far")) == 3, os.listdir("far")
+    os.symlink("far/logits", "again")
+    run_ok(1, *common, "--epochs", 2, "--logits", "again")
+    assert open("far/logits", "rb").read() == open("logits2", "rb").read() and os.path.islink("again")
+    if os.geteuid() != 0:
+        return
+    os.mkdir("open")
+    os.chmod("open", 0o1777)
+    os.symlink(os.path.abspath("far/c"), "open/c")
+    os.lchown("open/c", 1, 1)
+    one_line(run(2, *QUIET, "--checkpoint", "open/c"), 1,
+             "cannot write checkpoints to 'open/c': it is a link of another user in a folder where all may write")
+
+
 def sigterm_to_one_rank_stops_all_after_the_step():
     job = Ranks(2, "--epochs", 100000, "--plot", "none", "--checkpoint", "c", "--threads", 4)
     wait_for("c")
@@ -526,6 +548,7 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       another_number_of_ranks_can_go_on, resume_starts_anew_where_there_is_nothing,
       a_run_begins_with_the_weights_of_another,
       a_target_that_was_reached_is_seen_when_the_job_is_resumed,
+      a_link_in_the_place_of_a_checkpoint_is_followed_and_stays,
       sigterm_to_one_rank_stops_all_after_the_step,
       a_second_sigterm_at_once_is_the_same_request, a_dead_rank_is_noticed,
       spoilt_data_end_all_ranks, spoilt_data_on_one_rank_end_all,

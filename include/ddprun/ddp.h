@@ -51,33 +51,36 @@
 extern "C" {
 #endif
 
-/* Parameters and their gradient, as arrays of floats. Where a pointer is NULL,
+/* A parameter and its gradient, `count` floats each. Where a pointer is NULL,
  * ddp_parallel_create() sets it to memory of the library, aligned to 64 bytes: of the
  * group's arena, which ranks of a host share, or of the GPU. In each step gradients of
  * your own are copied to such memory, and weights of your own from it; after changing
- * weights call ddp_parallel_share(). */
+ * weights call ddp_parallel_share(). Memory of your own stays yours, and must stay until
+ * ddp_parallel_destroy(); weights of two parameters do not overlap. */
 struct ddp_param {
-    const char *name; /* for errors, and in checkpoints, where names differ and are UTF-8;
-                         borrowed */
+    const char *name; /* for errors (may be NULL), and in checkpoints, where names differ,
+                         are UTF-8 and do not begin with "optim." or "__"; borrowed until
+                         destroy() */
     float *weight, *grad;
-    size_t count;
+    size_t count;  /* below 2^31 with options.checkpoint */
     bool no_decay; /* without options.decay, as biases and norms usually are */
 };
 
+/* A number outside of its range is an error of create(). */
 struct ddp_parallel_options {
     const char *optimiser;  /* "sgd" (NULL), "adam", "adamw" or "adadelta" */
-    float momentum;         /* of sgd */
+    float momentum;         /* of sgd; 0 or more */
     float decay;            /* PyTorch's weight_decay; 0, also for adamw: none */
-    float beta2;            /* of adam and adamw; 0: 0.999 */
+    float beta2;            /* of adam and adamw, below 1; 0: 0.999 */
     float clip_norm;        /* largest norm of the gradients; 0: no clipping */
     size_t first_bytes;     /* of the first bucket, at most `bytes`; 0: 1 MiB */
     size_t bytes;           /* of each other bucket; 0: 25 MiB */
     bool replicated;        /* the optimiser is not sharded; then */
     bool buckets_by_time;   /* plan buckets after five steps, by measured times */
     const char *checkpoint; /* a file, or a folder (an existing one, or a name that ends
-                               in /); borrowed. NULL: none */
-    float ema; /* keep an average of the weights, of which each step keeps this part, as
-                  ddp-train --ema does, in checkpoints, too; 0: none */
+                               in /); borrowed until destroy(). NULL: none */
+    float ema; /* below 1: keep an average of the weights, of which each step keeps this
+                  part, as ddp-train --ema does, in checkpoints, too; 0: none */
     bool cuda; /* weights and gradients are in CUDA memory, see above; then */
     void *cuda_stream; /* the cudaStream_t with the program's backward pass; NULL: the
                           legacy default stream */
@@ -87,36 +90,40 @@ struct ddp_parallel_options {
 struct ddp_step {
     float loss;     /* mean over this rank's samples; result: over all samples */
     size_t samples; /* result: of all ranks, exact up to 2^24 */
-    float norm;     /* result, with clip_norm: of the gradient before clipping; if it is
-                       not finite, the step has changed no weight */
+    float norm;     /* result: of the gradient before clipping, 0 without clip_norm; if it
+                       is not finite, the step has changed no weight */
 };
 
-struct ddp_parallel;
+struct ddp_parallel; /* owned by the caller */
 
-/* All ranks call it, with the same shapes. Rank 0's weights are copied to all ranks:
- * initialise yours before or, where the library allocates them, before
- * ddp_parallel_share(). Options NULL: defaults. The group is borrowed; its arena
+/* All ranks call it, with the same shapes. `params` has n elements, at least 1, which
+ * are read, and whose NULL pointers are set, during the call only. Rank 0's weights are
+ * copied to all ranks: initialise yours before or, where the library allocates them,
+ * before ddp_parallel_share(). Options NULL: defaults. The group is borrowed; its arena
  * (arena_bytes; 64 MiB if 0) needs 8 bytes for each element, 128 for each parameter, and
  * 4 KiB; none with options.cuda. */
 DDP_API struct ddp_parallel *
 ddp_parallel_create(struct ddp_group *g, struct ddp_param *params, size_t n,
                     const struct ddp_parallel_options *options, struct ddp_err *err);
-/* NULL is allowed. Memory of the arena is freed with the group. */
+/* Each rank by itself; NULL is allowed. A checkpoint that ddp_parallel_finish() has not
+ * waited for may stay incomplete. Memory of the arena is freed with the group. */
 DDP_API void ddp_parallel_destroy(struct ddp_parallel *p);
-/* Copies rank 0's weights to all ranks again, e.g. after it has read a file. */
+/* All ranks call it between steps: copies rank 0's weights to all ranks again, e.g. after
+ * it has read a file. */
 DDP_API int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err);
 
-/* Begins a step with `samples` samples on this rank. */
+/* All ranks call it: begins a step with `samples` samples on this rank, 0 or more. */
 DDP_API int ddp_parallel_begin(struct ddp_parallel *p, size_t samples,
                                struct ddp_err *err);
 /* The gradient of params[i], of the mean loss over this rank's samples, is final. It must
  * not be accessed until the step has ended. Any order is allowed; the reduction overlaps
- * best with backward if the last parameters are ready first. */
+ * best with backward if the last parameters are ready first. Errors are those of
+ * ddp_parallel_step(). */
 DDP_API void ddp_parallel_ready(struct ddp_parallel *p, size_t i);
 /* Ends a step on all ranks, and updates the weights by the gradient of the mean loss over
- * all samples, unless there are none, at rank 0's lr. step NULL: a loss of 0, and no
- * numbers. Fails on all ranks if one of them has not called ready() for each parameter,
- * or has for one that does not exist. */
+ * all samples, unless there are none, at rank 0's lr, which is 0 or more. step NULL: a
+ * loss of 0, and no numbers. Fails on all ranks if one of them has not called ready() for
+ * each parameter, or has for one that does not exist. */
 DDP_API int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                               struct ddp_err *err);
 /* With options.ema, all ranks call it between steps, after the first one: exchanges the
@@ -158,8 +165,8 @@ DDP_API int ddp_parallel_restore(struct ddp_parallel *p, uint64_t *step,
  * copies during the next steps. Waits for those of the previous call first. */
 DDP_API int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err);
 
-/* Fails unless all ranks have the same weights, bit by bit: the error names the first
- * parameter and rank that differ from rank 0. */
+/* All ranks call it between steps. Fails unless they have the same weights, bit by bit:
+ * the error names the first parameter and rank that differ from rank 0. */
 DDP_API int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err);
 
 #ifdef __cplusplus

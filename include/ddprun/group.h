@@ -113,13 +113,14 @@ struct ddp_group_options {
  * snapshot; DDP_TCP_STREAMS, the number of streams that long data go to another host by,
  * 1 to 16 (default: found by measurement). */
 
-/* NULL options: everything from the environment. Without RANK and WORLD_SIZE, or with
- * size 1, a group of one that needs no store. */
+/* All ranks call it. NULL options: everything from the environment. Without RANK and
+ * WORLD_SIZE, or with size 1, a group of one that needs no store. The caller owns the
+ * group. */
 DDP_API struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
                                          struct ddp_err *err);
 DDP_API void ddp_group_destroy(struct ddp_group *g); /* NULL is fine */
 
-/* The deadline of each call from now on; 0: 5 minutes. */
+/* The deadline of each call from now on, in milliseconds; 0 or less: 5 minutes. */
 DDP_API void ddp_group_set_timeout(struct ddp_group *g, int64_t timeout_ms);
 DDP_API int64_t ddp_group_timeout(const struct ddp_group *g);
 
@@ -134,10 +135,10 @@ DDP_API struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, i
 DDP_API int ddp_group_split(struct ddp_group *g, int colour, int key,
                             struct ddp_group **sub, struct ddp_err *err);
 
-DDP_API int ddp_group_rank(const struct ddp_group *g);
+DDP_API int ddp_group_rank(const struct ddp_group *g); /* 0 to size - 1 */
 DDP_API int ddp_group_size(const struct ddp_group *g);
-DDP_API const char *
-ddp_group_backend(const struct ddp_group *g); /* "shm", "tcp", "shm+tcp", "nccl", "mpi" */
+/* "shm", "tcp", "shm+tcp", "nccl", "mpi"; static */
+DDP_API const char *ddp_group_backend(const struct ddp_group *g);
 
 /* Memory that the ranks of this host share (if there is one only, or with backend "tcp":
  * its own): collectives are done in place, without copies, when all ranks of the host
@@ -172,14 +173,15 @@ DDP_API int ddp_reduce(struct ddp_group *g, const void *send, void *recv, size_t
 DDP_API int ddp_all_reduce(struct ddp_group *g, void *buf, size_t count,
                            enum ddp_type type, enum ddp_op op, struct ddp_err *err);
 /* `count` elements from each rank; the root's recv holds size*count, in rank order. The
- * root's send may be its own block of recv. */
+ * root's send may be its own block of recv. ddp_gatherv(): `count` of this rank, and the
+ * root's `counts` of all. */
 DDP_API int ddp_gather(struct ddp_group *g, const void *send, void *recv, size_t count,
                        enum ddp_type type, int root, struct ddp_err *err);
 DDP_API int ddp_gatherv(struct ddp_group *g, const void *send, size_t count, void *recv,
                         const size_t *counts, enum ddp_type type, int root,
                         struct ddp_err *err);
 /* The root's send holds size*count; rank r gets the r-th block of count. The root's recv
- * may be its own block of send. */
+ * may be its own block of send. ddp_scatterv(): likewise. */
 DDP_API int ddp_scatter(struct ddp_group *g, const void *send, void *recv, size_t count,
                         enum ddp_type type, int root, struct ddp_err *err);
 DDP_API int ddp_scatterv(struct ddp_group *g, const void *send, const size_t *counts,
@@ -189,7 +191,7 @@ DDP_API int ddp_scatterv(struct ddp_group *g, const void *send, const size_t *co
  * rank's own block of recv. */
 DDP_API int ddp_all_gather(struct ddp_group *g, const void *send, void *recv,
                            size_t count, enum ddp_type type, struct ddp_err *err);
-/* The same counts on every rank; mine is counts[rank]. */
+/* The same counts on every rank: send holds counts[rank], recv their sum. */
 DDP_API int ddp_all_gatherv(struct ddp_group *g, const void *send, void *recv,
                             const size_t *counts, enum ddp_type type,
                             struct ddp_err *err);
@@ -198,11 +200,13 @@ DDP_API int ddp_all_gatherv(struct ddp_group *g, const void *send, void *recv,
 DDP_API int ddp_reduce_scatter(struct ddp_group *g, const void *send, void *recv,
                                size_t count, enum ddp_type type, enum ddp_op op,
                                struct ddp_err *err);
-/* The same counts on every rank. */
+/* The same counts on every rank: send holds their sum, recv counts[rank]. */
 DDP_API int ddp_reduce_scatterv(struct ddp_group *g, const void *send, void *recv,
                                 const size_t *counts, enum ddp_type type, enum ddp_op op,
                                 struct ddp_err *err);
-/* My r-th block of send becomes my rank's block of recv on rank r. */
+/* My r-th block of send becomes my rank's block of recv on rank r; both hold size*count.
+ * ddp_all_to_allv(): send_counts[r] elements go to rank r, recv_counts[r] come from it.
+ */
 DDP_API int ddp_all_to_all(struct ddp_group *g, const void *send, void *recv,
                            size_t count, enum ddp_type type, struct ddp_err *err);
 DDP_API int ddp_all_to_allv(struct ddp_group *g, const void *send,
@@ -288,9 +292,10 @@ DDP_API struct ddp_request *ddp_iall_to_allv(struct ddp_group *g, const void *se
                                              enum ddp_type type, struct ddp_err *err);
 /* *done = 1 when ended; then, and on error, the request is freed. */
 DDP_API int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err);
+/* Waits until it has ended, and frees it, also on error. */
 DDP_API int ddp_wait(struct ddp_request *r, struct ddp_err *err);
-/* Wait for at most `ms`; *done as in ddp_test(). The group's deadline counts from the
- * first of these calls. */
+/* Wait for at most `ms` milliseconds; *done as in ddp_test(). The group's deadline counts
+ * from the first of these calls. */
 DDP_API int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done,
                          struct ddp_err *err);
 /* For a caller whose own limit of `seconds` has passed: the error names the ranks that

@@ -304,8 +304,11 @@ int run_open(struct run *run, struct ddp_err *err)
 
 int run_finish(struct run *run, struct ddp_err *err)
 {
-    if ((run->saver && saver_finish(run->saver, &run->culprit, err) < 0) ||
-        (run->peers && peers_finish(run->peers, err) < 0) ||
+    /* all ranks know; the result is not lost with a checkpoint */
+    int saved = run->saver ? saver_finish(run->saver, &run->culprit, err) : 0;
+    int *culprit = saved < 0 ? NULL : &run->culprit;
+    err = saved < 0 ? NULL : err;
+    if ((run->peers && peers_finish(run->peers, err) < 0) ||
         run->engine_type->pull(run->engine, err) < 0)
         return -1;
     if (run->optim.states[OPTIM_AVERAGE])
@@ -313,7 +316,8 @@ int run_finish(struct run *run, struct ddp_err *err)
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();
-    TRY(replica_agree(run->group, rc, &run->culprit, err));
+    TRY(replica_agree(run->group, rc, culprit, err));
+    TRY(saved);
     if (run->rank == 0 && run->c->sample && run->end != RUN_STOPPED)
         run_sample(run); /* the others do not wait for it: it may take long */
     return progress_check(&run->progress, err);

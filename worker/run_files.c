@@ -68,12 +68,13 @@ static int write_plot(struct run *run, char **path, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     OWNED char *title = plot_title(run), *file = plot_file(c);
-    if (plot_write(file, title, &run->history, err) == 0)
+    struct ddp_err why;
+    if (plot_write(file, title, &run->history, &why) == 0)
         *path = realpath(file, NULL);
     else if (config_given(c, "plot"))
-        return -1;
+        return err_set(err, "%s", why.text);
     else
-        progress_say(&run->progress, "no picture: %s", err->text);
+        progress_say(&run->progress, "no picture: %s", why.text);
     return 0;
 }
 
@@ -86,8 +87,8 @@ static int write_own(struct run *run, struct ddp_err *err)
         return 0;
     if (c->plot && (run->history.nsteps || run->history.nepochs))
         rc = write_plot(run, &plot, err);
-    if (rc == 0 && c->logits)
-        rc = write_logits(run, err);
+    if (c->logits && write_logits(run, rc < 0 ? NULL : err) < 0)
+        rc = -1;
     run_tell_result(run, plot);
     if (rc == 0)
         rc = metrics_close(&run->metrics, err);
@@ -114,5 +115,5 @@ static int write_trace(struct run *run, struct ddp_err *err)
 int run_write_files(struct run *run, struct ddp_err *err)
 {
     int rc = run->trace ? write_trace(run, err) : 0;
-    return rc == 0 ? write_own(run, err) : rc;
+    return write_own(run, rc < 0 ? NULL : err) < 0 ? -1 : rc;
 }

@@ -313,9 +313,10 @@ void run_tell_result(struct run *run, const char *plot)
     if (run->trace)
         progress_say(p, "trace       %s: open it at ui.perfetto.dev", run->c->trace);
     if (saver_path(run->saver))
-        progress_say(
-            p, "checkpoint  %s, step %" PRIu64 "; training stood still for %.3f s",
-            saver_path(run->saver), run->state.step, saver_stalled_s(run->saver));
+        progress_say(p,
+                     "checkpoint  %s, step %" PRIu64 "; training stood still for %.3f s",
+                     saver_path(run->saver), saver_written(run->saver),
+                     saver_stalled_s(run->saver));
     tell_kept(run);
     if (run->skipped)
         progress_say(p, "skipped     %" PRIu64 " step%s", run->skipped,

@@ -116,9 +116,11 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
             "second is at most %u): a .npy file says how wide they are",
             name, upper);
     if (most >= (uint32_t)vocabulary)
-        return err_set(err,
-                       "'%s': there is a token %u, and the model has a vocabulary of %d",
-                       name, most, vocabulary);
+        return err_set(
+            err,
+            "'%s': there is a token %u, and the model has a vocabulary of %d: try "
+            "vocab=%u",
+            name, most, vocabulary, most + 1);
     out->test.n = samples < 10 ? 1 : samples / 10;
     out->test.n = out->test.n > MOST_TESTS ? MOST_TESTS : out->test.n;
     out->train.n = samples - out->test.n;

@@ -487,7 +487,7 @@ static const struct {
     {".", 0, 4, 256, "'.' is not a regular file"},
     {"none", 0, 4, 256, "cannot open 'none': No such file or directory"},
     {"t.txt", 100, 4, 99,
-     "'t.txt': there is a token 100, and the model has a vocabulary of 99"},
+     "'t.txt': there is a token 100, and the model has a vocabulary of 99: try vocab=101"},
     {"t.txt", 256, 4, 256,
      "'t.txt' is not a text: byte 255 is 0 (convert UTF-16 with iconv -t UTF-8; tokens are "
      "in files .bin and .npy)"},

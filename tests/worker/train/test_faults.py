@@ -498,6 +498,19 @@ def a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint():
     assert "nothing is left to train" in shown, shown
 
 
+def a_file_that_cannot_be_written_at_the_end_costs_no_other():
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+    common = ("--model", "mlp", "--epochs", 1, "--plot", "plot", "--logits", "logits", "--log", "log")
+    one = run(1, *common, "--checkpoint", "c", limit=limit)
+    one_line(one, 1, "no checkpoint: cannot write 'c.part': File too large")
+    two = run(2, *common, "--trace", "/dev/full")
+    one_line(two, 1, "cannot write the trace '/dev/full'")
+    for shown in (one[0].out, two[0].out):
+        assert "of 359 test images after 1 epoch" in shown and "picture " in shown, shown
+    assert sorted(os.listdir(".")) == ["log", "logits", "plot"] and len(rows("log", "end")) == 1, os.listdir(".")
+
+
 # ---- bad numbers ----
 
 def a_loss_that_is_no_number_ends_all_ranks():
@@ -561,6 +574,7 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       a_model_that_memory_does_not_suffice_for_says_how_much_is_missing, two_runs_do_not_save_to_one_place,
       a_log_that_cannot_be_written_is_told_at_once_and_a_pipe_is_not_awaited,
       a_full_disk_ends_all_ranks_and_keeps_the_old_checkpoint,
+      a_file_that_cannot_be_written_at_the_end_costs_no_other,
       a_loss_that_is_no_number_ends_all_ranks,
       a_bad_number_that_spreads_is_told_by_whose_it_was, bad_steps_can_be_left_out,
       bad_test_data_do_not_blame_the_learning_rate,

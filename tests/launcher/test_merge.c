@@ -141,6 +141,13 @@ TEST(a_list_is_sent_soon)
     ck_assert_str_eq(sent.text, "exit 8: 41\n");
 }
 
+TEST(a_long_list_is_sent_at_once)
+{
+    for (uint32_t i = 0; i < 6000; i++) /* 288 KiB */
+        up(8, MSG(exit, .rank = i));
+    ck_assert_int_eq(sent.frames, 1);
+}
+
 static void fence(unsigned node, int32_t status, const char *data)
 {
     up(node, MSG(fence, .key = (const uint8_t *)"k", .nkey = 1, .status = status,

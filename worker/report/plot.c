@@ -94,8 +94,6 @@ static void draw_loss(struct panel *p, const struct history *h)
         widen(p, h->loss[i]);
     for (size_t i = 0; i < h->nepochs; i++)
         widen(p, h->epochs[i].test_loss);
-    if (!(p->lo <= p->hi))
-        p->lo = 0, p->hi = 1;
     p->log = p->lo > 0 && p->hi / p->lo > 8;
     if (p->log)
         p->lo /= 1.15, p->hi *= 1.15;

@@ -6,11 +6,14 @@
 #include "worker/report/plot.h"
 #include "worker/report/progress.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 static char *read_text(const char *path)
 {
@@ -75,6 +78,7 @@ LOOP_TEST(a_picture_has_its_curves_and_nothing_unsound, ARRAY_LEN(step_counts))
     ck_assert_ptr_null(strstr(text, "inf"));
     ck_assert_str_eq(text + strlen(text) - 7, "</svg>\n");
     ck_assert_uint_eq(occurrences(text, "<circle class=\"test\""), h.nepochs * 2);
+    ck_assert_uint_eq(occurrences(text, "epoch 1: 95%"), h.nepochs > 0);
     const char *points = strstr(text, "<polyline class=\"steps\" points=\"") + 32;
     char *drawn = xstrndup(points, strcspn(points, "\""));
     ck_assert_uint_eq(occurrences(drawn, ","),
@@ -89,13 +93,13 @@ LOOP_TEST(a_picture_has_its_curves_and_nothing_unsound, ARRAY_LEN(step_counts))
 TEST(the_scale_is_that_of_what_is_drawn)
 {
     struct history h = {0};
-    for (int i = 0; i < 4000; i++) /* the means of neighbours are all about 0.5 */
-        history_step(&h, (i + 1) / 1000.0, i % 2 ? 1 : 0.0001);
+    for (int i = 0; i < 4000; i++) /* the means of neighbours are all about 5 */
+        history_step(&h, (i + 1) / 1000.0, i % 2 ? 10 : 0.0001);
     char *dir = temp_dir(), *path = xasprintf("%s/p.svg", dir);
     struct ddp_err err;
     ck_ok(plot_write(path, "", &h, &err), err);
     char *text = read_text(path);
-    ck_assert_ptr_nonnull(strstr(text, ">0.5</text>"));
+    ck_assert_ptr_nonnull(strstr(text, ">5</text>"));
     ck_assert_ptr_null(strstr(text, ">0.001</text>"));
     free(text);
     free(path);
@@ -231,6 +235,29 @@ TEST(a_bar_is_taken_away_before_a_line)
     ck_assert_ptr_nonnull(strstr(shown, " 25 %"));
     ck_assert_ptr_nonnull(strstr(shown, "\033[K\r\033[Kend\n"));
     free(shown);
+}
+
+/* The columns of the bar that `out` gets by itself; 0: none. Closes it. */
+static int bar_on(FILE *out)
+{
+    struct progress p;
+    progress_init(&p, out, PROGRESS_AUTO, 1);
+    fclose(out);
+    return p.bar ? p.columns : 0;
+}
+
+TEST(a_terminal_gets_a_bar_of_its_width)
+{
+    int ends[2], terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert_int_eq(ioctl(terminal, TIOCSWINSZ, &(struct winsize){24, 90, 0, 0}), 0);
+    ck_assert_int_eq(bar_on(fdopen(terminal, "w")), 90);
+    ck_assert_int_eq(pipe(ends), 0);
+    int copy = dup(ends[1]);
+    ck_assert_int_eq(bar_on(fdopen(ends[1], "w")), 0);
+    setenv("DDPRUN_COLUMNS", "100", 1); /* the launcher's, which the pipe leads to */
+    ck_assert_int_eq(bar_on(fdopen(copy, "w")), 100);
+    ck_assert_int_eq(bar_on(tmpfile()), 0);
+    close(ends[0]);
 }
 
 TEST(a_full_bar_stays_for_each_epoch)

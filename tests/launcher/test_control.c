@@ -221,6 +221,22 @@ TEST(without_a_job_the_client_says_so)
         strstr(err.text, "no running job '99999999' of yours on this machine; if "));
 }
 
+TEST(an_answer_that_does_not_come_is_reported)
+{
+    struct ddp_err err;
+    int fds[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    json_t *request = json_object();
+    ck_assert_ptr_null(control_ask(fds[0], request, now_ms() + 20, &err));
+    ck_assert_str_eq(err.text, "the job does not answer");
+    shutdown(fds[1], SHUT_WR);
+    ck_assert_ptr_null(control_ask(fds[0], request, now_ms() + DEADLINE_MS, &err));
+    ck_assert_str_eq(err.text, "the job has ended");
+    json_decref(request);
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static int make_socket(const char *folder, void *arg)
 {
     struct ddp_err err;

@@ -19,23 +19,19 @@ static const char *get(const char *name)
     return getenv(name);
 }
 
-/* "srun 3/8 local 1/4 id", then the hosts if known, and the node. */
+/* "srun 3/8 local 1/4 id", then the hosts, the node and the secret if known. */
 static char *describe(const struct ambient_job *o)
 {
     if (!o->by)
         return xstrdup("alone");
     char *text = xasprintf("%s %d/%d local %d/%d '%s'", o->by, o->rank, o->size,
                            o->local_rank, o->local_size, o->id);
-    for (size_t i = 0; i < o->hosts.n; i++) {
-        char *longer = xasprintf("%s %s", text, o->hosts.v[i]);
-        free(text);
-        text = longer;
-    }
-    if (o->node) {
-        char *longer = xasprintf("%s at %s", text, o->node);
-        free(text);
-        text = longer;
-    }
+    for (size_t i = 0; i < o->hosts.n; i++)
+        xappendf(&text, " %s", o->hosts.v[i]);
+    if (o->node)
+        xappendf(&text, " at %s", o->node);
+    if (o->secret)
+        xappendf(&text, " with %s", o->secret);
     return text;
 }
 
@@ -84,9 +80,10 @@ static const struct {
      NULL,
      "SLURM_PROCID is 9, but SLURM_STEP_NUM_TASKS is only 8"},
     /* variables of srun's daemons around mpirun's ranks do not count */
-    {OMPI STEP "PMIX_NAMESPACE=99 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1",
+    {OMPI STEP "PMIX_NAMESPACE=99 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 "
+               "OMPI_MCA_orte_precondition_transports=1f-2e",
      {.node_rank = -1},
-     "mpirun (Open MPI) 3/4 local 1/2 'PMIX_NAMESPACE=99 '",
+     "mpirun (Open MPI) 3/4 local 1/2 'PMIX_NAMESPACE=99 ' with 1f-2e",
      NULL},
     {OMPI, {.node_rank = -1}, NULL, "no variable identifies their common start"},
     {OMPI "PMIX_NAMESPACE=99",

@@ -48,7 +48,6 @@ static int try_connect(const char *path)
                sizeof(struct timeval));
     if (connect(fd, (struct sockaddr *)&sa, sizeof sa) < 0)
         return errno == EAGAIN ? BUSY : NO_JOB;
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0}, sizeof(struct timeval));
     int connected = fd;
     fd = -1;
     return connected;

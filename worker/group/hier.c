@@ -228,7 +228,7 @@ static int make_scratch(const struct hier *h, struct coll *c, struct ddp_err *er
         n = hier_blocks_scratch(h, c);
     if (!h->tcp || !hier_is_channel(h) || (!apart && c->kind != COLL_REDUCE_SCATTER))
         return 0;
-    c->scratch = malloc(n * type_size(c->type) + 1);
+    c->scratch = malloc(n * type_size(c->type));
     return c->scratch ? 0
                       : err_set(err, "no memory for a copy of %zu bytes",
                                 n * type_size(c->type));

@@ -65,8 +65,7 @@ void message_init(struct ddp_request *r, struct ddp_group *g, enum request_kind 
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
 {
     struct ddp_err unwanted;
-    bool rest = !r->ended || g->colls.first; /* a message may be complete already */
-    if (rest)
+    if (!r->ended || g->colls.first) /* a message may be complete already */
         group_progress(g, &unwanted);
     return r;
 }

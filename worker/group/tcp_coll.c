@@ -386,7 +386,7 @@ void tcp_ring(struct tcp_op *o)
 void tcp_all_reduce(struct tcp_op *o)
 {
     o->begin = doubling_begin;
-    if (o->n > 1 && o->data.iov_len > (o->n == 2 ? PAIR_BYTES : RING_BYTES))
+    if (o->data.iov_len > (o->n == 2 ? PAIR_BYTES : RING_BYTES))
         ring_of_slices(o);
 }
 
@@ -397,7 +397,7 @@ void tcp_broadcast(struct tcp_op *o)
 
 void tcp_reduce(struct tcp_op *o)
 {
-    if (o->n == 1 || o->data.iov_len <= RING_BYTES) {
+    if (o->data.iov_len <= RING_BYTES) {
         tcp_all_reduce(o);
         return;
     }

@@ -1,7 +1,7 @@
 /* worker/group/tcp_coll.h - collectives over byte streams, among a team of ranks
  *
- * A team is an ordered list of ranks; every member starts the same operations in the
- * same order. The order of a reduction depends on the team and the size alone:
+ * A team is an ordered list of two or more ranks; every member starts the same operations
+ * in the same order. The order of a reduction depends on the team and the size alone:
  * up to RING_BYTES: recursive doubling, the lower rank's operand always on the left;
  * above: a ring, slice i of n is reduced from member i on around the ring;
  * a team of two changes to the ring at PAIR_BYTES (the sums are the same); tcp_reduce()

@@ -170,6 +170,34 @@ LOOP_TEST(messages_may_come_from_any_source, ARRAY_LEN(teams))
     assert_team(&teams[_i], any_source_case, NULL);
 }
 
+/* Of the messages of two ranks that come before they are asked for, that of rank 2 is the
+ * first. */
+static void arrival_case(struct ddp_group *g, const void *arg)
+{
+    enum { TAG = 3, NEXT = 4 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), x = rank, from = -1;
+    for (int r = 2; r > 0; r--) {
+        if (rank == r) {
+            team_ok(g, ddp_send(g, &x, sizeof x, 0, TAG, &err));
+            team_ok(g, ddp_send(g, &x, sizeof x, 0, NEXT, &err));
+        } else if (rank == 0) {
+            team_ok(g, ddp_recv(g, &x, sizeof x, r, NEXT, &err));
+        }
+        team_ok(g, ddp_barrier(g, &err));
+    }
+    for (int r = 2; r > 0 && rank == 0; r--) {
+        team_ok(g, ddp_recv_any(g, &x, sizeof x, TAG, &from, &err));
+        team_assert(g, from == r && x == r, "%d from %d instead of %d", x, from, r);
+    }
+}
+
+LOOP_TEST(the_first_to_arrive_is_received_first, 2)
+{
+    assert_team(&(struct team){.size = 3, .backend = _i ? "tcp" : NULL}, arrival_case,
+                NULL);
+}
+
 /* A receive that was called off takes nothing; one that was asked first is first. */
 static void cancel_case(struct ddp_group *g, const void *arg)
 {

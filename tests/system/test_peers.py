@@ -1,6 +1,7 @@
 """Several ddprun, one per "node": here all on one machine, and told so by hand or by the
 variables of a launcher that is played."""
 
+import glob
 import hashlib
 import json
 import os
@@ -193,6 +194,15 @@ class ByHand(Peers):
         self.all_end([too_high], 125)
         self.assertIn("lost the connection to the head, whose output may say why", too_high.err)
         self.all_end([head, self.node(1, 2, "true")], 0)
+
+    def test_the_address_of_the_interface_is_tried_first(self):
+        head = self.node(0, 2, "--interface", "lo", "true")
+        files = wait_until(lambda: glob.glob(self.path(".ddprun") + "/peers-" + 32 * "[0-9a-f]"))
+        with open(files[0], encoding="ascii") as f:
+            calls = [line for line in f if line.startswith("call ")]
+        self.assertEqual(calls[0], f"call 127.0.0.1 {self.port}\n")
+        head.signal(signal.SIGTERM)
+        self.all_end([head], 143)
 
     def test_another_key_is_told_though_the_head_has_gone(self):
         launches = [self.node(k, 2, "--start-timeout", 1 + 2 * k, "true", env={"DDPRUN_KEY": f"{k}" * 40})

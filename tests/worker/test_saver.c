@@ -3,6 +3,7 @@
 #include "tests/worker/team.h"
 
 #include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/ddp/saver.h"
 
 #include <poll.h>
@@ -61,6 +62,13 @@ static int save(struct ddp_group *g, const char *place, int *culprit, struct ddp
     return rc;
 }
 
+/* In a folder of its own; the caller frees. */
+static char *new_place(void)
+{
+    OWNED char *folder = temp_dir();
+    return xasprintf("%s/c.safetensors", folder);
+}
+
 static void save_slowly(struct ddp_group *g, const void *place)
 {
     struct ddp_err err;
@@ -72,7 +80,7 @@ static void save_slowly(struct ddp_group *g, const void *place)
 
 TEST(a_slow_file_system_is_waited_for_beyond_the_timeout_of_the_group)
 {
-    OWNED char *place = xasprintf("%s/c.safetensors", temp_dir());
+    OWNED char *place = new_place();
     assert_team(&(struct team){.size = 2, .timeout_ms = GROUP_MS}, save_slowly, place);
 }
 
@@ -92,7 +100,7 @@ static void save_never(struct ddp_group *g, const void *place)
 
 TEST(a_stuck_file_system_ends_the_job)
 {
-    OWNED char *place = xasprintf("%s/c.safetensors", temp_dir());
+    OWNED char *place = new_place();
     assert_team(&(struct team){.size = 2}, save_never, place);
 }
 
@@ -109,7 +117,7 @@ static void save_nowhere(struct ddp_group *g, const void *place)
 
 TEST(a_rank_that_cannot_write_is_named_on_all)
 {
-    OWNED char *place = xasprintf("%s/c.safetensors", temp_dir());
+    OWNED char *place = new_place();
     assert_team(&(struct team){.size = 3}, save_nowhere, place);
     ck_assert_int_eq(access(place, F_OK), -1);
 }

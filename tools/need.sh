@@ -99,7 +99,7 @@ need() {
         echo "error: apt-get cannot install ${list[*]}" >&2
         return 1
     fi
-    mapfile -t fresh < <(sed -n 's/^Inst \([^ ]*\) (.*/\1/p' <<<"$plan")
+    mapfile -t fresh < <(sed -n 's/^Conf \([^ ]*\) (.*/\1/p' <<<"$plan")
     echo "installing ${#fresh[@]} Debian packages for ${list[*]}"
     apt_get --assume-no install "${list[@]}" 2>/dev/null | grep -E '^(Need to get|After this)' || true
     forbid_services

@@ -14,7 +14,13 @@ RANKS = 'echo "rank $RANK/$WORLD_SIZE local $LOCAL_RANK on $(hostname)"'
 def set_up(scheduler, daemon):
     if hosts.missing(daemon):
         raise unittest.SkipTest(hosts.missing(daemon))
-    hosts.LAB_HOSTS(scheduler, "up")
+    try:
+        hosts.LAB_HOSTS(scheduler, "up")
+    except RuntimeError as e:
+        if scheduler != "sge" or "status 139" not in str(e):
+            raise
+        # Ubuntu 26.04's spooldefaults.bin does
+        raise unittest.SkipTest("Grid Engine's own programs crash; needs system another Grid Engine") from e
 
 
 class UsesSlurm:

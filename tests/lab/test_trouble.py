@@ -126,9 +126,7 @@ class MidLaunch(test_sched.JobTest):
                 self.ended()
 
     def test_qdel(self):
-        if hosts.missing("sge_qmaster"):
-            self.skipTest(hosts.missing("sge_qmaster"))
-        hosts.LAB_HOSTS("sge", "up")
+        test_sched.set_up("sge", "sge_qmaster")
         self.addCleanup(hosts.LAB_HOSTS, "sge", "down")
         self.submit("qsub -terse -pe mpi 3 -j y -o {out} {script}", self.job())
         self.begun()

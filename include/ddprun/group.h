@@ -158,7 +158,8 @@ DDP_API void *ddp_arena_of(const struct ddp_group *g, const void *mine, int rank
  *
  * `count` and `counts` are elements. counts[r] is the block of rank r, blocks lie one
  * after the other in rank order; the array is copied. A pointer that only the root uses
- * may be NULL on the others. Buffers of one call may overlap only where it is said. */
+ * may be NULL on the others. Buffers are aligned to their type, and those of one call may
+ * overlap only where it is said. */
 
 DDP_API int ddp_barrier(struct ddp_group *g, struct ddp_err *err);
 /* With a deadline of its own (0: the group's). */

@@ -90,9 +90,9 @@ static bool is_idle(struct saver *s, int64_t ms)
 
 static void join(struct saver *s)
 {
-    if (s->writing && !s->stuck)
+    if (s->writing)
         pthread_join(s->thread, NULL);
-    s->writing = s->stuck;
+    s->writing = false;
 }
 
 /* What the ranks know of each other after a round: the largest numbers of all. */
@@ -195,9 +195,9 @@ void saver_destroy(struct saver *s)
     if (!s)
         return;
     atomic_store(&s->cancelled, true);
-    join(s);
-    if (s->stuck)
+    if (s->stuck && !is_idle(s, ROUND_MS))
         return;
+    join(s);
     checkpoint_free(s->snapshot);
     checkpoint_unlock(&s->run_lock);
     free(s->place);

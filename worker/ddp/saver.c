@@ -105,10 +105,9 @@ static int meet(struct saver *s, int64_t began_ms, struct round *all, struct ddp
 {
     int64_t timeout = ddp_group_timeout(s->group), ms = timeout / 4;
     bool idle = is_idle(s, ms < ROUND_MS ? ms : ROUND_MS);
-    *all = (struct round){
-        .failed = idle && s->rc<0, .late = now_ms() - began_ms> PATIENCE * timeout,
-        .writing = idle ? 0 : 1 + ddp_group_rank(s->group),
-    };
+    bool failed = idle && s->rc < 0;
+    bool late = now_ms() - began_ms > PATIENCE * timeout;
+    *all = (struct round){failed, late, idle ? 0 : 1 + ddp_group_rank(s->group)};
     return ddp_all_reduce(s->group, all, sizeof *all / sizeof(int32_t), DDP_I32, DDP_MAX,
                           err);
 }

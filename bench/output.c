@@ -26,7 +26,7 @@ static void on_room(void *arg) {}
 
 static void on_failed(const char *why, void *arg) {}
 
-static const char *no_host(int rank, bool tag, void *arg)
+static const char *no_host(int rank, void *arg)
 {
     return NULL;
 }
@@ -34,10 +34,11 @@ static const char *no_host(int rank, bool tag, void *arg)
 static int measure(const char *name, const struct opts *opts, size_t piece)
 {
     static const struct output_events events = {on_room, on_room, on_failed};
+    static const struct output_hosts hosts = {no_host, no_host};
     struct ddp_err err = {""};
     struct loop *loop = loop_create(&err);
     struct output *o =
-        loop ? output_create(loop, opts, RANKS, no_host, &events, NULL, &err) : NULL;
+        loop ? output_create(loop, opts, RANKS, &hosts, &events, NULL, &err) : NULL;
     if (!o) {
         fprintf(stderr, "%s\n", err.text);
         return 1;

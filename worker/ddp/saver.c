@@ -7,14 +7,14 @@
 #include "common/output_path.h"
 #include "common/thread.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <time.h>
 
 /* While a rank writes, the ranks meet this often in a collective, in which a dead one is
  * noticed. They do so for at most PATIENCE timeouts of the group. */
-enum { ROUND_MS = 1000, PATIENCE = 12, TELL_MS = 60 * 1000 };
+enum { ROUND_MS = 1000, LOOK_MS = 5, PATIENCE = 12, TELL_MS = 60 * 1000 };
 
 struct saver {
     struct ddp_group *group; /* borrowed */
@@ -78,14 +78,18 @@ static void *write_it(void *arg)
     return NULL;
 }
 
-/* Waits until the thread has ended, for `ms` at most; false: it is still writing. */
+/* Waits until the thread has ended, for `ms` at most; false: it is still writing. (glibc
+ * has had pthread_clockjoin_np() since 2.31 only.) */
 static bool is_idle(struct saver *s, int64_t ms)
 {
     int64_t until = now_ms() + ms;
-    const struct timespec at = {until / 1000, until % 1000 * 1000000};
-    if (s->writing && pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &at) == 0)
-        s->writing = false;
-    return !s->writing;
+    while (s->writing && pthread_tryjoin_np(s->thread, NULL) != 0) {
+        if (now_ms() >= until)
+            return false;
+        poll(NULL, 0, LOOK_MS);
+    }
+    s->writing = false;
+    return true;
 }
 
 static void join(struct saver *s)

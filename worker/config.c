@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "worker/config_value.h"
 #include "worker/ddp/bucket.h"
+#include "worker/kernels/rng.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -114,7 +115,7 @@ static const struct setting options[] = {
      "Mean and deviation of each channel: data (the default: of the training images), "
      "mnist, cifar10, cifar100, imagenet, none, or numbers: M,M,M/D,D,D",
      .initial = "data"},
-    {"accumulate", "N", AT(how.accumulate), value_int, 1, 4096,
+    {"accumulate", "N", AT(how.accumulate), value_int, 1, DROPOUT_BATCHES,
      "Sum the gradients of N batches before each step (default 1)", .initial = "1"},
     {"clip-norm", "X", AT(how.clip_norm), value_real, 1e-9, 1e9,
      "Scale a step's gradients so that their norm is at most X (default: no limit)"},
@@ -177,7 +178,7 @@ static const struct setting options[] = {
      .own = true},
     {"stages", "N", AT(how.stages), value_int, 1, 2,
      "Split the model over N engines of each rank, 1 (the default) or 2", .initial = "1"},
-    {"micro-batches", "N", AT(how.micro), value_int, 1, 64,
+    {"micro-batches", "N", AT(how.micro), value_int, 1, DROPOUT_MICRO,
      "Micro-batches of a batch in flight in the pipeline (default 4)", .initial = "4"},
     {"deterministic", NULL, AT(how.deterministic), value_on, 0, 0,
      "Use only algorithms that give the same bits each time"},

@@ -216,9 +216,9 @@ struct kernels {
     /* Floats of one image in the engine's layout. */
     size_t (*map_floats)(struct map_shape shape);
 
-    /* y = y * mask / (1-p) in place, the mask drawn from (seed, stream) as in rng.h; the
+    /* y = y * mask / (1-p) in place, the mask drawn with dropout_key() as in rng.h; the
      * same of the gradient of y. */
-    void (*dropout)(float *y, int64_t n, float p, uint64_t seed, uint64_t stream);
+    void (*dropout)(float *y, int64_t n, float p, uint64_t key);
 
     /* For plain arrays, here and below: up to KERNELS_GRAIN floats are processed by
      * the calling thread, so that several may call at once. Sums of squares do not

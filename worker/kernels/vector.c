@@ -81,9 +81,9 @@ void NAMED(drop)(float *y, int64_t n, float p, uint64_t key)
     dropout_loop(to_drop(y, n, p, key));
 }
 
-static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream)
+static void dropout(float *y, int64_t n, float p, uint64_t key)
 {
-    run(to_drop(y, n, p, rng_key(seed, stream)));
+    run(to_drop(y, n, p, key));
 }
 
 static void sgd_loop(struct span s)

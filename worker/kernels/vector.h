@@ -147,7 +147,7 @@ extern const struct kernels NAMED(kernels);
 LAYER_KERNELS(DECLARE_KERNEL, TABLE)
 PRODUCT_KERNELS(DECLARE_KERNEL, TABLE)
 SEQUENCE_KERNELS(DECLARE_KERNEL, ENGINE)
-/* dropout() with a key, in the calling thread. */
+/* dropout() in the calling thread. */
 void NAMED(drop)(float *y, int64_t n, float p, uint64_t key);
 /* gemm() in the calling thread, with one thread's part of its scratch memory. */
 void NAMED(gemm_alone)(const struct gemm *g, float *room);

@@ -274,7 +274,7 @@ static void layer_forward(struct model *m, struct layer *l, const struct batch *
     if (l->op->forward)
         l->op->forward(m, l, b);
     if (model_drops(m, l) && l->op != &op_attention)
-        m->k->dropout(l->y, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
+        m->k->dropout(l->y, floats, l->spec->dropout, model_dropout_key(m, l));
     if (l->flow == FLOW_ROWS && l->shortcut >= 0) {
         size_t at = (size_t)m->from * (size_t)l->map.C;
         m->k->add(l->y + at, m->layers[l->shortcut].y + at,
@@ -396,7 +396,7 @@ static void layer_back(struct model *m, const struct layer *l, const struct batc
             memcpy(to, dy, (size_t)floats * sizeof *dy);
     }
     if (model_drops(m, l) && l->op != &op_attention)
-        m->k->dropout(dy, floats, l->spec->dropout, m->pass->seed, model_stream(m, l));
+        m->k->dropout(dy, floats, l->spec->dropout, model_dropout_key(m, l));
     if (l->op->back)
         l->op->back(m, l, b);
 }

@@ -6,6 +6,7 @@
 #ifndef WORKER_NN_MODEL_IMPL_H
 #define WORKER_NN_MODEL_IMPL_H
 
+#include "worker/kernels/rng.h"
 #include "worker/kernels/scratch.h"
 #include "worker/nn/model.h"
 
@@ -157,10 +158,10 @@ static inline const struct layer *model_last(const struct model *m)
     return model_untied(m) ? &m->layers[last->in] : last;
 }
 
-/* A layer's stream of dropout's random numbers in this pass: dropout_key(). */
-static inline uint64_t model_stream(const struct model *m, const struct layer *l)
+static inline uint64_t model_dropout_key(const struct model *m, const struct layer *l)
 {
-    return m->pass->draw * (uint64_t)model_dropout_streams(m) + (uint64_t)(l - m->layers);
+    return dropout_key(m->pass->seed, m->pass->draw, (int)(l - m->layers),
+                       model_dropout_streams(m));
 }
 
 static inline bool model_drops(const struct model *m, const struct layer *l)

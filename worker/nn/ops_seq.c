@@ -284,7 +284,7 @@ static struct attention_shape shape_of(const struct model *m, const struct layer
     struct attention_shape s = {m->from, m->to, heads, kv, C / (heads + 2 * kv), 0, 0};
     if (model_drops(m, l)) {
         s.dropout = l->spec->dropout;
-        s.key = rng_key(m->pass->seed, model_stream(m, l));
+        s.key = model_dropout_key(m, l);
     }
     return s;
 }

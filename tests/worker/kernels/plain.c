@@ -255,9 +255,8 @@ static void conv_back(struct conv_plan *p, int n, const float *x, const float *w
         dx[i] = x[i] > 0 ? dx[i] : 0;
 }
 
-static void dropout(float *y, int64_t n, float p, uint64_t seed, uint64_t stream)
+static void dropout(float *y, int64_t n, float p, uint64_t key)
 {
-    uint64_t key = rng_key(seed, stream);
     uint32_t below = rng_drop_below(p);
     float scale = rng_keep_scale(p);
     for (int64_t i = 0; i < n; i++) {

@@ -156,8 +156,8 @@ static void on_unkillable(void *arg)
  * reports. */
 static void report_lingering(struct agent *a)
 {
-    OWNED char *who = kill_tree_describe(spare_others, a);
-    if (!who || a->node != 0)
+    OWNED char *who = a->node == 0 ? kill_tree_describe(spare_others, a) : NULL;
+    if (!who)
         return;
     OWNED char *line = xasprintf(
         "ddprun: note: all ranks have exited; ending what they left: %s (a rank has "

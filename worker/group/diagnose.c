@@ -71,9 +71,10 @@ static void print(const struct ddp_group *g, int size, const struct current_call
             c->op);
     if (c->elements > 0)
         fprintf(f, "[%llu]", (unsigned long long)c->elements);
-    const char *quote = c->type ? "\"" : "";
-    fprintf(f, "],\"types\":[%s%s%s],\"since_ms\":%lld,\"done\":false}]}\n", quote,
-            c->type ? c->type : "", quote,
+    fputs("],\"types\":[", f);
+    if (c->type)
+        fprintf(f, "\"%s\"", c->type);
+    fprintf(f, "],\"since_ms\":%lld,\"done\":false}]}\n",
             (long long)(wall_ns() / 1000000 - c->waited_ms));
 }
 

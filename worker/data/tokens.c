@@ -5,6 +5,7 @@
 #include "common/scoped.h"
 #include "worker/data/idx.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* llm.c's headers: 256 numbers of 32 bits; the first is one of these two, the third the
@@ -119,8 +120,8 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
         return err_set(
             err,
             "'%s': there is a token %u, and the model has a vocabulary of %d: try "
-            "vocab=%u",
-            name, most, vocabulary, most + 1);
+            "vocab=%" PRIu64,
+            name, most, vocabulary, (uint64_t)most + 1);
     out->test.n = samples < 10 ? 1 : samples / 10;
     out->test.n = out->test.n > MOST_TESTS ? MOST_TESTS : out->test.n;
     out->train.n = samples - out->test.n;

@@ -9,7 +9,9 @@ once, on CPU 0 and CPU 1; two ranks under ddprun, bound the same way. Printed ar
 (each run's best epoch, so that a disturbance of one epoch does not count) and CPU seconds
 for each 1,000 images, as medians over the rounds, and the ratio of two ranks to two
 independent runs, which is taken within each round; and to twice the slower of these, since
-ranks that wait for each other in each step cannot be faster than that.
+ranks that wait for each other in each step cannot be faster than that. Where something else slows
+single steps on one CPU, both ranks wait; "by fast steps" compares the step times that a tenth of
+the steps stay below.
 
 --data is a folder in MNIST's format (default: tests/data/mnist10k), or `digits`, those inside
 the program (small images: the hardest case, since a step takes a millisecond).
@@ -27,8 +29,8 @@ DEADLINE_S = 600
 
 
 def read_log(path):
-    """Best images/s of an epoch, the images of all of them, and those of a second of the fastest
-    tenth of steps."""
+    """Best images/s of an epoch, the images of all of them, and images/s at the step time that a
+    tenth of the steps stay below."""
     with open(path) as f:
         rows = [json.loads(line) for line in f]
     epochs = [row for row in rows if row["kind"] == "epoch"]
@@ -44,7 +46,7 @@ def read_log(path):
 def run_all(commands, logs):
     """Runs the commands at once. The sum of their images/s, CPU seconds for each 1,000
     images, what they would reach if all were as slow as the slowest, and the sum of their
-    images/s in the fastest tenth of steps."""
+    images/s at the step time that a tenth of the steps stay below."""
     running = [subprocess.Popen(c, stdout=subprocess.DEVNULL) for c in commands]
     cpu = 0.0
     for p in running:
@@ -94,7 +96,7 @@ def main():
         print(f"{name:14} {statistics.median(r[0] for r in rounds):10.0f} images/s "
               f"{statistics.median(r[1] for r in rounds):8.3f} CPU s for 1,000 images")
     for what, mine, column in (("2 independent", 0, 0), ("twice the slower of them", 0, 2),
-                               ("2 independent, fastest tenth of steps", 3, 3)):
+                               ("2 independent, by fast steps", 3, 3)):
         both = zip(found["2 ranks"], found["2 independent"])
         ratios = sorted(100 * ours[mine] / theirs[column] for ours, theirs in both)
         print(f"2 ranks / {what}: {statistics.median(ratios):.1f} % "

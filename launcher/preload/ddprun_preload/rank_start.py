@@ -105,7 +105,7 @@ class RankStart:
         is_rank, intermediate = self.fork_for_agent()
         if is_rank:
             try:
-                wire.detach()  # its descriptor is rank's 0
+                wire.detach()  # not to be closed: its number, 0, is stdin's in the rank
                 self.set_up(fds, cpus, entries, report)
                 os.write(report, b"%d" % os.getpid())
                 os.close(report)

@@ -120,6 +120,40 @@ TEST(any_two_calls_are_told_apart)
     assert_teams(teams, ARRAY_LEN(teams), check_pairs, args);
 }
 
+/* Calls that only differ in the sizes of their blocks, and calls without data. */
+enum { CAN_DIFFER = 3 };
+
+static int alike(struct ddp_group *g, int which, struct ddp_err *err)
+{
+    bool odd = ddp_group_rank(g) == ODD;
+    const size_t counts[] = {odd ? 1 : 3, odd ? 3 : 1, 2, 2};
+    if (which == 0)
+        return ddp_all_gatherv(g, a, b, counts, DDP_F32, err);
+    if (which == 1)
+        return ddp_reduce_scatterv(g, a, b, counts, DDP_F32, DDP_SUM, err);
+    return odd ? ddp_all_reduce(g, NULL, 0, DDP_F32, DDP_SUM, err) : ddp_barrier(g, err);
+}
+
+static void alike_case(struct ddp_group *g, const void *arg)
+{
+    static const char *const texts[CAN_DIFFER] = {"bytes of f32 with other counts",
+                                                  "bytes of f32 with other counts",
+                                                  "rank 1 calls all_reduce(sum) of 0"};
+    for (int i = 0; i < CAN_DIFFER; i++) {
+        struct ddp_err err = {""};
+        struct ddp_group *sub;
+        team_assert(g, ddp_group_split(g, 0, 0, &sub, &err) == 0, "%s", err.text);
+        team_assert(g, alike(sub, i, &err) == -1 && strstr(err.text, texts[i]), "%d: %s",
+                    i, err.text);
+        ddp_group_destroy(sub);
+    }
+}
+
+TEST(calls_that_are_nearly_the_same_are_told_apart)
+{
+    assert_teams(teams, ARRAY_LEN(teams), alike_case, NULL);
+}
+
 enum { CROWD = 40, FILES = 36 };
 
 /* The two wait for messages and streams that do not come, so that one must tell the

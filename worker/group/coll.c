@@ -158,6 +158,17 @@ uint64_t coll_agreed(const struct coll *c, int size)
     return extent_of(c, blocks ? BLOCKS : COUNT, c->starts, 0, size) * type_size(c->type);
 }
 
+/* Of the sizes of the blocks; 0 if they are the same, or may differ between ranks. */
+static uint64_t hash_of_blocks(const struct coll *c, int size)
+{
+    uint64_t hash = 0;
+    if (!c->starts || kinds[c->kind].is & NO_SIZE)
+        return 0;
+    for (int i = 1; i < size; i++)
+        hash = (hash ^ (coll_block(c, i).n - coll_block(c, 0).n)) * 0x9e3779b97f4a7c15;
+    return hash & ~COLL_BYTES;
+}
+
 /* Operation and root count only where they mean something. */
 uint32_t coll_what(const struct coll *c)
 {
@@ -180,7 +191,8 @@ struct phrase coll_describe(uint32_t what, uint64_t bytes)
         n += (size_t)snprintf(text + n, size - n, "(%s)", op_name(what >> 8 & 15));
     if (!(is & NO_SIZE))
         n += (size_t)snprintf(text + n, size - n, " of %llu bytes of %s",
-                              (unsigned long long)bytes, type_name(what >> 4 & 15));
+                              (unsigned long long)(bytes & COLL_BYTES),
+                              type_name(what >> 4 & 15));
     else if (is & BY_MESSAGES)
         n += (size_t)snprintf(text + n, size - n, " of %s", type_name(what >> 4 & 15));
     if (is & HAS_ROOT)
@@ -193,8 +205,9 @@ struct phrase coll_describe(uint32_t what, uint64_t bytes)
 
 struct call coll_call(const struct coll *c, int size)
 {
-    return (struct call){
-        .number = c->number, .bytes = coll_agreed(c, size), .what = coll_what(c)};
+    return (struct call){.number = c->number,
+                         .bytes = coll_agreed(c, size) | hash_of_blocks(c, size),
+                         .what = coll_what(c)};
 }
 
 bool coll_same(const struct call *a, const struct call *b)
@@ -212,9 +225,10 @@ int coll_disagree(int rank, const struct call *mine, int other, const struct cal
     if (mine->number == theirs->number)
         return err_set(err,
                        "the ranks disagree on collective #%llu: rank %d calls %s, rank "
-                       "%d calls %s",
+                       "%d calls %s%s",
                        (unsigned long long)mine->number, rank, first.text, other,
-                       second.text);
+                       second.text,
+                       strcmp(first.text, second.text) == 0 ? " with other counts" : "");
     return err_set(err,
                    "the ranks disagree on a collective: rank %d calls %s as its #%llu, "
                    "rank %d calls %s as its #%llu",

@@ -119,6 +119,9 @@ bool coll_takes(const struct coll *c, int me, int peer, struct range *r);
 /* Bytes that must agree on all of `size` ranks, of all blocks together; 0 where they
  * may differ. */
 uint64_t coll_agreed(const struct coll *c, int size);
+/* `bytes` of a struct call: coll_agreed(), and above it a hash of the blocks' sizes, so
+ * that ranks with other lists of counts disagree. */
+#define COLL_BYTES (UINT64_MAX >> 16)
 /* Kind, type, operation and root in one word, and its text. */
 uint32_t coll_what(const struct coll *c);
 struct phrase coll_describe(uint32_t what, uint64_t bytes);

@@ -198,6 +198,8 @@ static const struct coll_step *step_of(const struct hier *h, const struct coll *
         [COLL_ALL_REDUCE] = {reduce_give, reduce_begin, reduce_end},
         [COLL_REDUCE] = {reduce_give, reduce_begin, reduce_end},
     };
+    if (coll_most(c, h->layout->size) == 0) /* no data, but all ranks must come */
+        return &steps[COLL_BARRIER];
     if (c->kind == COLL_ALL_GATHER)
         return &hier_blocks_gather;
     if (c->kind == COLL_REDUCE_SCATTER)
@@ -242,8 +244,6 @@ static int plan(struct hier *h, struct coll *c, struct ddp_err *err)
     size_t most = coll_most(c, h->layout->size);
     int ndirect = 0;
     choose_leaders(h, c);
-    if (most == 0)
-        c->kind = COLL_BARRIER; /* no data, but all ranks must come */
     for (int i = 0; s && i < s->n; i++)
         ndirect += shm_coll_direct(s, i) != NULL;
     bool reduces = c->kind == COLL_ALL_REDUCE || c->kind == COLL_REDUCE;
@@ -256,7 +256,7 @@ static int plan(struct hier *h, struct coll *c, struct ddp_err *err)
     c->nchunks = most ? (unsigned)((most + c->chunk - 1) / c->chunk) : 1;
     c->nsteps = c->nchunks;
     if (s && h->tcp)
-        c->nsteps += c->kind == COLL_BARRIER ? 1 : 2;
+        c->nsteps += most ? 2 : 1;
     else if (s)
         c->nsteps += 1 + (reduces ? c->lead : ndirect > 0);
     return make_scratch(h, c, err);

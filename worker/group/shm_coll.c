@@ -45,7 +45,7 @@ static size_t gives(const struct shm *s, const struct coll *c, int local)
 /* Do the contributions fit beside the announcements? */
 static bool is_eager(const struct coll *c, int n)
 {
-    return c->kind != COLL_BARRIER && coll_most(c, n) > 0 &&
+    return coll_most(c, n) > 0 &&
            coll_most(c, n) * type_size(c->type) <=
                SHM_EAGER / (c->kind == COLL_REDUCE_SCATTER ? (size_t)n : 1);
 }
@@ -91,7 +91,7 @@ bool shm_coll_finish_short(struct shm *s, struct coll *c)
     bool eager = is_eager(c, s->n);
     if (eager)
         eager_finish(s, c);
-    return eager || c->kind == COLL_BARRIER || coll_most(c, s->n) == 0;
+    return eager || coll_most(c, s->n) == 0;
 }
 
 /* ---- parts of the data ---- */
@@ -167,8 +167,8 @@ static void announce(struct shm *s, struct coll *c, bool with_data)
     bool eager = with_data && is_eager(c, s->n);
     bool sends = c->kind != COLL_BROADCAST || s->ranks[s->me] == c->root;
     size_t bytes = gives(s, c, s->me);
-    shm_post(s, coll_what(c), coll_agreed(c, s->layout->size),
-             eager ? -1 : shm_where(s, c->send, bytes), c->send,
+    struct call call = coll_call(c, s->layout->size);
+    shm_post(s, call.what, call.bytes, eager ? -1 : shm_where(s, c->send, bytes), c->send,
              eager && sends ? bytes : 0);
 }
 

@@ -43,9 +43,9 @@ struct tcp;
 
 /* One collective as a rank has called it. */
 struct call {
-    uint64_t number, bytes; /* of the collective, as the user calls it */
-    uint32_t what;          /* coll_what() */
-    uint32_t streams;       /* that the message behind it is divided over */
+    uint64_t number, bytes; /* of the collective, as the user calls it: coll_call() */
+    uint32_t what;
+    uint32_t streams; /* that the message behind it is divided over */
 };
 
 /* A rank's latest calls, newest first; number 0: none. */

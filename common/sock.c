@@ -105,9 +105,11 @@ int sock_recv_fd(int fd)
                        .msg_control = u.room,
                        .msg_controllen = sizeof u.room};
     int got = -1;
-    if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&m) &&
-        u.head.cmsg_level == SOL_SOCKET && u.head.cmsg_type == SCM_RIGHTS &&
-        u.head.cmsg_len == CMSG_LEN(sizeof got))
+    ssize_t n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+    if (n >= 0)
+        errno = m.msg_flags & MSG_CTRUNC ? EMFILE : EBADMSG;
+    if (n == 1 && CMSG_FIRSTHDR(&m) && u.head.cmsg_level == SOL_SOCKET &&
+        u.head.cmsg_type == SCM_RIGHTS && u.head.cmsg_len == CMSG_LEN(sizeof got))
         memcpy(&got, CMSG_DATA(&u.head), sizeof got);
     return got;
 }

@@ -52,7 +52,8 @@ int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms);
 /* Send up to SOCK_FDS descriptors over a unix socket, with one byte; does not wait. */
 enum { SOCK_FDS = 6 };
 int sock_send_fds(int fd, const int *fds, size_t n);
-/* Receive one of them, alone in its packet; -1: there is none. */
+/* Receive one of them, alone in its packet; -1 with errno: EMFILE if this process has no
+ * room for it, EBADMSG if there is none. */
 int sock_recv_fd(int fd);
 
 int sock_set_nonblock(int fd, bool on);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 TEST(a_listener_can_be_reached)
@@ -174,6 +175,12 @@ TEST(a_descriptor_passes_in_a_packet)
     ck_assert_int_eq(byte, 'x');
     ck_assert_int_eq(send(fds[1], "x", 1, 0), 1); /* without one */
     ck_assert_int_eq(sock_recv_fd(fds[0]), -1);
+    ck_assert_int_eq(errno, EBADMSG);
+    struct rlimit none = {.rlim_max = 4096};
+    ck_assert_int_eq(sock_send_fds(fds[1], &pass[1], 1), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ck_assert_int_eq(sock_recv_fd(fds[0]), -1);
+    ck_assert_int_eq(errno, EMFILE);
     close(fds[1]);
     ck_assert_int_eq(sock_recv_fd(fds[0]), -1);
     close(fds[0]);

@@ -447,29 +447,42 @@ static void unmapped_far_case(struct ddp_group *g, const void *arg)
     team_ok(g, ddp_barrier(g, &err));
 }
 
-/* Without a descriptor rank 0 cannot accept a connection, and must not try in a loop. */
+/* A rank without descriptors cannot listen, share memory, or accept a connection, in
+ * which it must not try in a loop. All are told. */
+static const struct lack {
+    int rank, files;
+    const char *own, *others;
+} lacks[] = {
+    {0, 4, "share memory: Too many open files", "rank 0 (0 in all) on "},
+    {1, 3, ": Too many open files", ": Too many open files"},
+    {1, 2, ": Too many open files", "rank 1 (1 in all) on "},
+    {1, 1, ": Too many open files", "rank 1 has no address"},
+    {1, 0, ": Too many open files", "rank 1 has no address"},
+};
+
 static void crowded_case(struct ddp_group *g, const void *arg)
 {
+    const struct lack *l = arg;
     struct ddp_err err = {""};
     struct team_watch began = team_watch();
     int rank = ddp_group_rank(g), all[] = {0, 1, 2}, next = dup(0);
     struct rlimit usual, tight;
     close(next);
     getrlimit(RLIMIT_NOFILE, &usual);
-    tight = (struct rlimit){(rlim_t)next + 4, usual.rlim_max}; /* listeners, the memory */
-    if (rank == 0)
+    tight = (struct rlimit){(rlim_t)(next + l->files), usual.rlim_max};
+    if (rank == l->rank)
         setrlimit(RLIMIT_NOFILE, &tight);
     struct ddp_group *sub = ddp_group_sub(g, all, 3, &err);
     setrlimit(RLIMIT_NOFILE, &usual);
     team_assert(g, !sub && team_is_soon(began), "%s", err.text);
-    team_assert(g, rank > 0 || strstr(err.text, "share memory: Too many open files"),
-                "%s", err.text);
+    team_assert(g, strstr(err.text, rank == l->rank ? l->own : l->others), "%s",
+                err.text);
     team_ok(g, ddp_barrier(g, &err));
 }
 
-TEST(ranks_that_lack_descriptors_for_memory_say_so)
+LOOP_TEST(a_rank_that_lacks_descriptors_is_told_to_all, ARRAY_LEN(lacks))
 {
-    assert_team(&(struct team){.size = 3}, crowded_case, NULL);
+    assert_team(&(struct team){.size = 3}, crowded_case, &lacks[_i]);
 }
 
 TEST(who_does_not_join_is_called_by_both_numbers)

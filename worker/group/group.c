@@ -119,8 +119,14 @@ int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exch
     }
     SCOPED(listeners_close) struct listeners listeners = {-1, -1};
     OWNED struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
-    TRY(listeners_open(&listeners, &g->card, err));
-    TRY(exchange(m, &g->card, cards, err));
+    struct ddp_err why;
+    int rc = listeners_open(&listeners, &g->card, &why);
+    if (rc == 0 || m->parent) /* whose other members wait for my card */
+        TRY(exchange(m, &g->card, cards, err));
+    if (rc < 0) {
+        *err = why;
+        return -1;
+    }
     TRY(layout_from_cards(&g->layout, m->rank, m->size, cards, err));
     g->layout.world_ranks = world_ranks(m);
     /* a parent's members are waited for one after the other */

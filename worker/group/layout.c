@@ -33,6 +33,7 @@ socklen_t listener_address(const unsigned char *token, struct sockaddr_un *sa)
 int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err)
 {
     struct sockaddr_un sa;
+    card->port = 0; /* of a card that was copied */
     while (getrandom(card->token, TOKEN_BYTES, 0) != TOKEN_BYTES)
         ; /* only interrupted by signals, and only before the pool is ready */
     socklen_t len = listener_address(card->token, &sa);
@@ -161,7 +162,10 @@ int layout_from_cards(struct layout *l, int rank, int size, const struct card *c
     for (int r = 0; r < size; r++) {
         if (!card_read(&cards[r], &l->members[r])) {
             layout_finish(l);
-            return err_set(err, "rank %d has given something else than its address", r);
+            return err_set(err,
+                           "rank %d has no address where others reach it (its own error "
+                           "says why), or is of another version of the library",
+                           r);
         }
     }
     make(l, cards);

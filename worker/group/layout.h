@@ -65,8 +65,8 @@ struct layout {
                           in that one */
 };
 
-/* Listen; the card gets the port and a new token. To be closed also after a failure.
- */
+/* Listen; the card gets the port and a new token. To be closed also after a failure, when
+ * the port is 0: other ranks then refuse the card. */
 int listeners_open(struct listeners *listeners, struct card *card, struct ddp_err *err);
 void listeners_close(struct listeners *listeners); /* those that are still open */
 /* Where the rank with this token listens for those of its host: an abstract address,

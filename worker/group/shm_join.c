@@ -3,7 +3,7 @@
  * Each rank listens before the others know its address. The leader (local rank 0) creates
  * the memory file and connects to each of the others, shows that rank's token and passes
  * the descriptor; they map it, fill in their control blocks, take their locks and report
- * "done". When all have, the leader sends "go", or why it gives up.
+ * one byte, or why they cannot. When all have, the leader sends "go", or why it gives up.
  *
  * Each message is one packet. Both sides check that the other one is of the same user. A
  * rank that dies closes its sockets, so that no rank waits for the deadline.
@@ -193,7 +193,7 @@ static int call_rank(const struct shm *s, int local, int *conn, int64_t deadline
 static int hand_over(const struct shm *s, const int *conns, int64_t deadline_ms,
                      struct ddp_err *err)
 {
-    char done;
+    char said[sizeof err->text];
     for (int i = 1; i < s->n; i++) {
         if (sock_send_fds(conns[i], &s->fd, 1) < 0)
             return blame(s, i, "has gone while joining", err);
@@ -201,8 +201,12 @@ static int hand_over(const struct shm *s, const int *conns, int64_t deadline_ms,
     for (int i = 1; i < s->n; i++) {
         if (sock_await(conns[i], POLLIN, deadline_ms) < 0)
             return blame(s, i, "has not come to share memory in time", err);
-        if (recv(conns[i], &done, 1, 0) != 1)
+        ssize_t n = recv(conns[i], said, sizeof said, 0);
+        if (n <= 0)
             return blame(s, i, "has gone while joining", err);
+        if (n > 1)
+            return err_set(err, "%s: %.*s", layout_who(s->layout, s->ranks[i]).text,
+                           (int)n, said);
     }
     return 0;
 }
@@ -303,19 +307,27 @@ static int hear_leader(const struct shm *s, int conn, int flags, int64_t deadlin
     return n == 1 || strcmp(said, go) == 0 ? 0 : err_set(err, "%s", said);
 }
 
+/* The leader has sent its memory. */
+static int take_memory(struct shm *s, int conn, struct ddp_err *err)
+{
+    if ((s->fd = sock_recv_fd(conn)) < 0)
+        return err_errno(err, "cannot share memory with %s",
+                         layout_who(s->layout, s->ranks[0]).text);
+    TRY(map_given(s, err));
+    return move_in(s, err);
+}
+
 static int follow(struct shm *s, int listener, int64_t deadline_ms, struct ddp_err *err)
 {
     SCOPED(close_fd) int conn = await_leader(s, listener, deadline_ms, err);
     if (conn < 0)
         return -1;
     TRY(hear_leader(s, conn, MSG_PEEK, deadline_ms, err));
-    if ((s->fd = sock_recv_fd(conn)) < 0)
-        return err_errno(err, "cannot share memory with %s",
-                         layout_who(s->layout, s->ranks[0]).text);
-    TRY(map_given(s, err));
-    TRY(move_in(s, err));
-    (void)!send(conn, "d", 1, MSG_NOSIGNAL); /* a leader that gave up has said why */
-    return hear_leader(s, conn, 0, deadline_ms, err);
+    int rc = take_memory(s, conn, err);
+    const char *say = rc < 0 ? err->text : "d";
+    /* a leader that has given up says why */
+    (void)!send(conn, say, strlen(say), MSG_NOSIGNAL);
+    return rc < 0 ? -1 : hear_leader(s, conn, 0, deadline_ms, err);
 }
 
 struct shm *shm_join(const struct layout *l, int listener, size_t arena_bytes,

@@ -269,6 +269,12 @@ TEST(stacks_by_debuggers)
                          "#1  0x0000563a in load (n=1) at data.c:12\n");
     check_frame(frame_of(t, 0, 1), "load", "data.c", 12);
     json_decref(t);
+    /* gdb prints the main thread last */
+    t = stacks_of_native("\nThread 2 (LWP 10 \"train\"):\n"
+                         "#0  0x00007f2a in epoll_wait () from /lib/libc.so.6\n"
+                         "\nThread 1 (LWP 9 \"train\"):\n"
+                         "#0  0x0000563a in load (n=1) at data.c:12\n");
+    check_place(t, "load", "data.c", 12);
     /* the kernel cuts a name of a thread after 15 bytes, within a character */
     t = stacks_of_native("Thread 1 (LWP 9 \"datenverarbeit\xc3\"):\n"
                          "#0  0x0000563a in load (n=1) at data.c:12\n");

@@ -135,6 +135,26 @@ while [ $(ls "$0".* | wc -l) -lt 8 ]; do sleep 0.05; done
 printf 'TID 1:\\n#0  0x01 wait - /lib/libc.so.6\\n#1  0x02 load - /x/train\\n    /x/data.c:12:3\\n'
 """
 
+# rank 0 is within a call of MPI, as mpi4py makes it: without a frame in Python
+MPI = """\
+import mmap, os, time
+with open("libmpi.so.40", "rb") as f:
+    library = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+
+def load():
+    time.sleep(60)
+
+print("up", flush=True)
+if os.environ["RANK"] == "1":
+    load()
+time.sleep(60)
+"""
+IN_MPI = """\
+#!/bin/sh
+grep -qzx RANK=0 "/proc/$5/environ" && call="#0  0x01 PMPI_Barrier - /opt/lib/libmpi.so.40\n"
+printf "TID $5:\n$call#1  0x02 main - /usr/bin/python3\n"
+"""
+
 # the argument is a file of each that runs; how many are seen
 LARGE = """\
 #!/bin/sh
@@ -280,6 +300,16 @@ class Hangs(launch.LaunchTest):
         job = self.launch("sh", "-c", "echo up; exec sleep 60", np=8, env=env)
         err, report = self.report(job)
         self.assertEqual([r["threads"][0]["frames"][1]["line"] for r in report["ranks"]], [12] * 8, err)
+        self.end(job)
+
+    def test_a_rank_of_python_in_a_call_of_mpi(self):
+        env = self.debugger("eu-stack", IN_MPI)
+        self.write("libmpi.so.40", "x")
+        job = self.launch("--no-preload", sys.executable, self.write("mpi.py", MPI), np=2, env=env)
+        err, report = self.report(job)
+        self.assertIn("ddprun: hang: rank 0 waits in MPI_Barrier at mpi.py:11; rank 1 has not arrived: "
+                      "it is in load() at mpi.py:6 (sleeping)", err)
+        self.assertEqual(report["verdict"]["ranks"], [1])
         self.end(job)
 
     def test_the_large_debugger_runs_once_per_cpu(self):

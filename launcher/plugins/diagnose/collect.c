@@ -11,6 +11,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/native.h"
+#include "launcher/plugins/diagnose/place.h"
 #include "launcher/plugins/diagnose/proc.h"
 #include "launcher/plugins/diagnose/rank_files.h"
 #include "launcher/plugins/diagnose/ras.h"
@@ -44,6 +45,7 @@ struct subject {
     off_t before; /* size of its file of stacks when asked; -1: not asked */
     bool stacks_wait;
     pid_t thread; /* that is to write its stacks */
+    json_t *in_c; /* owned: what a debugger says of a Python rank; NULL: not asked */
 };
 
 /* --- its collectives ---------------------------------------------------------------- */
@@ -166,6 +168,25 @@ static void take_stacks(struct subject *s)
         no_stacks(s, "its interpreter does not answer");
 }
 
+/* Of mpi4py and the like Python's stack has no frame: a debugger tells the call of MPI.
+ */
+static bool may_wait_in_c(const struct subject *s)
+{
+    return json_object_get(s->out, "threads") && !place_of(s->out).op &&
+           proc_maps(s->target, "/libmpi");
+}
+
+/* Its main thread in C becomes the last of its threads. */
+static void take_in_c(struct subject *s)
+{
+    json_t *thread = json_array_get(json_object_get(s->in_c, "threads"), 0);
+    if (thread) {
+        json_object_set_new(thread, "in_c", json_true());
+        json_array_append(json_object_get(s->out, "threads"), thread);
+    }
+    json_decref(s->in_c);
+}
+
 /* --- all ---------------------------------------------------------------------------- */
 
 static void describe_below(struct subject *s)
@@ -284,12 +305,16 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
             take_stacks(s);
         else if (part == COLLECT_ALL && !json_object_get(s->out, "no_stacks"))
             native[nnative++] = all[i];
+        if (part == COLLECT_ALL && s->before >= 0 && may_wait_in_c(s))
+            native[nnative++] = (struct described){s->target, s->in_c = json_object()};
         if (part == COLLECT_ALL)
             describe_below(s);
         free(s->stem);
         free(s->trace.answer);
     }
     native_stacks(native, nnative, native_until_ms);
+    for (size_t i = 0; i < n; i++)
+        take_in_c(&subjects[i]);
     ras_take(&ras, json_array_get(out, 0));
     return out;
 }

@@ -91,6 +91,11 @@ static bool is_library(const json_t *frame, const char *file, const char *functi
                        begins(basename(module), native_files, ARRAY_LEN(native_files))));
 }
 
+static const char *call_name(const char *function)
+{
+    return strncmp(function, "PMPI_", 5) == 0 ? function + 1 : function;
+}
+
 /* The index of the outermost frame of a call that communicates, in C; -1: none. */
 static long native_call(const json_t *frames)
 {
@@ -106,10 +111,22 @@ static long native_call(const json_t *frames)
     return found;
 }
 
+/* The call that communicates, of a Python rank's stack in C (collect.c). NULL: none. */
+static const char *call_in_c(const json_t *rank)
+{
+    const json_t *threads = json_object_get(rank, "threads"),
+                 *thread = json_array_get(threads, json_array_size(threads) - 1),
+                 *frames = json_object_get(thread, "frames");
+    long call = is_true(thread, "in_c") ? native_call(frames) : -1;
+    return call < 0
+               ? NULL
+               : call_name(text_of(json_array_get(frames, (size_t)call), "function"));
+}
+
 struct place place_of(const json_t *rank)
 {
     static const char *const gradients[] = {"torch/autograd/"};
-    struct place p = {0};
+    struct place p = {.op = call_in_c(rank)};
     const json_t *frame,
         *frames = json_object_get(json_array_get(json_object_get(rank, "threads"), 0),
                                   "frames");
@@ -121,7 +138,7 @@ struct place place_of(const json_t *rank)
         if (!function || (long)i < first)
             continue;
         if ((long)i == first || contains(file, torch_paths, ARRAY_LEN(torch_paths))) {
-            p.op = strncmp(function, "PMPI_", 5) == 0 ? function + 1 : function;
+            p.op = call_name(function);
         } else if (contains(file, gradients, 1) && sleeps && !p.op) {
             p.op = "backward"; /* waits for gradients of others, if anything */
         } else if (!is_library(frame, file, function) && strcmp(function, "?") != 0) {

@@ -111,6 +111,19 @@ uint64_t proc_signals(pid_t pid, const char *masks)
     return bits;
 }
 
+bool proc_maps(pid_t pid, const char *text)
+{
+    char path[32];
+    OWNED char *line = NULL;
+    size_t room = 0;
+    bool found = false;
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    SCOPED(close_file) FILE *f = fopen(path, "re");
+    while (f && !found && getline(&line, &room, f) > 0)
+        found = strstr(line, text) != NULL;
+    return found;
+}
+
 static size_t add_children(pid_t pid, pid_t *pids, size_t n, size_t max)
 {
     char path[64];

@@ -21,6 +21,9 @@ char proc_state(pid_t pid); /* R, S, D, T, Z, ...; 0: it has ended */
  * named in `masks`, as one. */
 uint64_t proc_signals(pid_t pid, const char *masks);
 
+/* It has mapped a file whose path contains `text`. */
+bool proc_maps(pid_t pid, const char *text);
+
 /* Processes below `pid`, itself first; at most `max`. Returns how many. */
 size_t proc_tree(pid_t pid, pid_t *pids, size_t max);
 

@@ -143,9 +143,11 @@ json_t *stacks_of_native(const char *text)
     json_t *threads = json_array(), *frames = NULL, *frame = NULL;
     OWNED char *copy = xstrdup(text);
     char *rest = copy, *line;
+    bool gdb = false; /* which prints the main thread last */
     while ((line = strsep(&rest, "\n"))) {
         char *source = line + strspn(line, " ");
         if (strncmp(line, "TID ", 4) == 0 || strncmp(line, "Thread ", 7) == 0) {
+            gdb |= *line == 'T' && line[1] == 'h';
             line[strcspn(line, ":")] = '\0';
             frames = add_thread(threads, line);
             frame = NULL;
@@ -161,5 +163,7 @@ json_t *stacks_of_native(const char *text)
             }
         }
     }
+    if (gdb)
+        reverse(threads);
     return threads;
 }

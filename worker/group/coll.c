@@ -64,7 +64,8 @@ char *coll_at(const struct coll *c, const void *base, size_t at)
 
 void coll_copy(const struct coll *c, void *to, const void *from, size_t n)
 {
-    memcpy(to, from, n * type_size(c->type));
+    if (n > 0) /* else they may be NULL */
+        memcpy(to, from, n * type_size(c->type));
 }
 
 size_t *coll_starts(const size_t *counts, int n)

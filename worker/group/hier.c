@@ -96,7 +96,7 @@ static void reduce_slice(struct hier *h, struct coll *c, unsigned k, void *out)
         shm_coll_reduce(s, &s->showing, c, 2, of.n);
     } else if (s)
         reduce_many(&out, 1, s->in, s->n, of.n, c->type, c->op, h->tcp ? 0 : s->n);
-    else if (out != own && of.n > 0)
+    else if (out != own)
         coll_copy(c, out, own, of.n);
     if (h->tcp)
         start(h, c, c->kind == COLL_REDUCE ? tcp_reduce : tcp_all_reduce, h->team, out,

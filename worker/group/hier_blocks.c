@@ -116,9 +116,9 @@ static void gather_give(struct hier *h, struct coll *c, unsigned t)
     struct range b = coll_block(c, me), r = coll_part(c, me, t);
     const char *mine = coll_at(c, c->send, r.at - b.at);
     char *own = coll_at(c, c->recv, r.at);
-    if (s && !shm_coll_direct(s, s->me) && r.n > 0)
+    if (s && !shm_coll_direct(s, s->me))
         coll_copy(c, shm_stage(s, s->me, t), mine, r.n);
-    if (own != mine && r.n > 0)
+    if (own != mine)
         coll_copy(c, own, mine, r.n);
 }
 

@@ -475,6 +475,34 @@ static void check_child(struct ddp_group *g, const void *arg)
     team_assert(g, one == ddp_group_size(g) * ddp_group_size(g), "%d", (int)one);
 }
 
+/* A child that outlives its rank does not keep the others from seeing that it is dead. */
+static void check_orphan(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    team_ok(g, ddp_barrier(g, &err));
+    if (ddp_group_rank(g) == VICTIM) {
+        if (fork() > 0)
+            raise(SIGKILL);
+        for (int64_t until = now_ms() + PATIENCE_MS; !*gave_up && now_ms() < until;)
+            usleep(5000);
+        _exit(0);
+    }
+    struct team_watch began = team_watch();
+    int rc = ddp_barrier(g, &err);
+    bool soon = team_is_soon(began);
+    team_assert(g, rc == -1 && soon, "%d: %s", rc, err.text);
+    check_blames_victim(g, &err, "has gone");
+    *gave_up = 1;
+}
+
+LOOP_TEST(a_child_of_a_dead_rank_does_not_hide_that, ARRAY_LEN(teams))
+{
+    struct team t = teams[_i];
+    gave_up = team_shared(sizeof *gave_up);
+    t.expect_dead = 1 + VICTIM;
+    assert_team(&t, check_orphan, NULL);
+}
+
 LOOP_TEST(a_forked_process_has_no_group, ARRAY_LEN(teams))
 {
     assert_team(&teams[_i], check_child, NULL);

@@ -204,16 +204,36 @@ int group_open_backend(struct ddp_group *g, struct ddp_err *err)
     return g->backend->open && g->backend->open(g, err) < 0 ? cannot_open(g, err) : 0;
 }
 
-static int forks;
+/* ---- forked processes ---- */
 
+static int forks;
+static struct ddp_group *all_groups; /* of this process, the newest first */
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_all(void)
+{
+    pthread_mutex_lock(&all_lock);
+}
+
+static void unlock_all(void)
+{
+    pthread_mutex_unlock(&all_lock);
+}
+
+/* A child may outlive this rank, whose end other hosts see by that of its streams. */
 static void on_fork(void)
 {
     forks++;
+    for (struct ddp_group *g = all_groups; g; g = g->made_before) {
+        if (g->tcp)
+            tcp_close_copies(g->tcp);
+    }
+    unlock_all();
 }
 
 static void watch_forks(void)
 {
-    pthread_atfork(NULL, NULL, on_fork);
+    pthread_atfork(lock_all, unlock_all, on_fork);
 }
 
 struct ddp_group *group_new(void)
@@ -221,8 +241,22 @@ struct ddp_group *group_new(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     struct ddp_group *g = xcalloc(1, sizeof *g);
+    lock_all();
     g->forks = forks;
+    g->made_before = all_groups;
+    all_groups = g;
+    unlock_all();
     return g;
+}
+
+static void forget_group(const struct ddp_group *g)
+{
+    lock_all();
+    struct ddp_group **at = &all_groups;
+    while (*at != g)
+        at = &(*at)->made_before;
+    *at = g->made_before;
+    unlock_all();
 }
 
 int group_check_owner(const struct ddp_group *g, struct ddp_err *err)
@@ -284,6 +318,7 @@ void ddp_group_destroy(struct ddp_group *g)
     if (!g)
         return;
     bool own = g->forks == forks;
+    forget_group(g);
     requests_free(g);
     group_leave_family(g);
     if (g->backend && g->backend->close && own)

@@ -108,6 +108,7 @@ struct ddp_group {
     struct ddp_err why;
     _Atomic pthread_t waiter; /* the thread that waits in a call; 0: none */
     int forks; /* of this process since its first group, when the group was made */
+    struct ddp_group *made_before; /* of this process */
 };
 
 struct ddp_group *group_new(void);

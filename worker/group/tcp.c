@@ -354,12 +354,24 @@ static void close_stream(struct stream *s)
     *s = none;
 }
 
-void tcp_close_streams(struct tcp *n)
+static void close_first_streams(struct tcp *n)
 {
     for (int r = 0; r < n->layout->size; r++) {
         for (int ch = 0; ch < TCP_NCHANNELS; ch++)
             close_stream(&n->streams[r].of[ch]);
     }
+}
+
+void tcp_close_copies(struct tcp *n)
+{
+    close_first_streams(n);
+    close_fd(&n->listener);
+    n->listener = -1;
+}
+
+void tcp_close_streams(struct tcp *n)
+{
+    close_first_streams(n);
     while (n->further) {
         struct further *f = n->further;
         n->further = f->next;
@@ -377,7 +389,7 @@ void tcp_destroy(struct tcp *n)
     if (!n)
         return;
     tcp_close_streams(n);
-    close(n->listener);
+    close_fd(&n->listener);
     tcp_forget_reports(n);
     free(n->interests);
     free(n->polled);

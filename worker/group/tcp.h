@@ -59,6 +59,9 @@ struct recent_calls {
 struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
                        const uint64_t *entered);
 void tcp_destroy(struct tcp *n); /* NULL is fine */
+/* In a process forked from the rank's: close the copies of descriptors that show other
+ * hosts that the rank lives. Allocates and frees nothing. */
+void tcp_close_copies(struct tcp *n);
 
 /* Called at the start of each progress round: clears the interests. If data are expected
  * on a stream that is not open, connections are accepted: tcp_failure_reported(). */

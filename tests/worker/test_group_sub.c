@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "worker/group/group.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -276,6 +277,47 @@ LOOP_TEST(a_rank_that_ends_for_a_death_is_not_the_cause, ARRAY_LEN(layouts))
 {
     assert_team(&(struct team){.size = 4, .layout = layouts[_i], .expect_dead = 4},
                 ended_case, NULL);
+}
+
+/* Descriptors, and mappings of shared memory. */
+static int held(void)
+{
+    int n = 0;
+    char line[512];
+    DIR *fds = opendir("/proc/self/fd");
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (fds && readdir(fds))
+        n++;
+    while (maps && fgets(line, sizeof line, maps))
+        n += strstr(line, "memfd:ddpgroup") != NULL;
+    closedir(fds);
+    fclose(maps);
+    return n;
+}
+
+/* Each has sent a message that no rank receives. */
+static void ended_groups_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), size = ddp_group_size(g), before = 0;
+    for (int i = 0; i < 5; i++) {
+        struct ddp_group *all;
+        team_ok(g, ddp_group_split(g, 0, -rank, &all, &err));
+        team_assert(g, ddp_isend(all, &rank, sizeof rank, (rank + 1) % size, 0, &err),
+                    "%s", err.text);
+        team_ok(g, ddp_barrier(all, &err));
+        ddp_group_destroy(all);
+        team_ok(g, ddp_barrier(g, &err));
+        if (i == 0) /* streams of the first one are connected */
+            before = held();
+    }
+    team_assert(g, held() == before, "%d descriptors and mappings, then %d", before,
+                held());
+}
+
+LOOP_TEST(groups_that_have_ended_hold_nothing, ARRAY_LEN(teams))
+{
+    assert_team(&teams[_i], ended_groups_case, NULL);
 }
 
 static void deadline_case(struct ddp_group *g, const void *arg)

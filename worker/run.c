@@ -316,7 +316,7 @@ int run_finish(struct run *run, struct ddp_err *err)
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();
-    TRY(replica_agree(run->group, rc, culprit, err));
+    TRY(replica_agree_late(run->group, rc, culprit, err));
     TRY(saved);
     if (run->rank == 0 && run->c->sample && run->end != RUN_STOPPED)
         run_sample(run); /* the others do not wait for it: it may take long */

@@ -1,4 +1,5 @@
-/* tests/worker/test_saver.c - a slow file system ends no job of which all ranks live */
+/* tests/worker/test_saver.c - a slow file system ends no job of which all ranks live, and
+ * a stuck one holds none that has failed */
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
@@ -102,6 +103,40 @@ TEST(a_stuck_file_system_ends_the_job)
 {
     OWNED char *place = new_place();
     assert_team(&(struct team){.size = 2}, save_never, place);
+}
+
+/* Rank 1 is stuck while rank 2 fails. */
+static void save_never_or_nowhere(struct ddp_group *g, const void *place)
+{
+    struct ddp_err err;
+    int culprit, rank = ddp_group_rank(g);
+    slow_ms = rank == 1 ? -1 : 0;
+    timeout_ms = 1000;
+    team_assert(g, save(g, rank == 2 ? "/nonexistent/c" : place, &culprit, &err) == -1,
+                "no error");
+    team_assert(g, culprit == 2 && strstr(err.text, "No such file"), "%d: %s", culprit,
+                err.text);
+}
+
+TEST(a_stuck_file_system_holds_no_rank_when_another_cannot_write)
+{
+    OWNED char *place = new_place();
+    assert_team(&(struct team){.size = 3}, save_never_or_nowhere, place);
+}
+
+static void read_slowly(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {"no checkpoint"};
+    int culprit, fails = ddp_group_rank(g) == 0;
+    poll(NULL, 0, fails ? SLOW_MS : 0);
+    team_assert(g, replica_agree_late(g, -fails, &culprit, &err) == -1, "no error");
+    team_assert(g, culprit == 0 && strcmp(err.text, "no checkpoint") == 0, "%d: %s",
+                culprit, err.text);
+}
+
+TEST(the_outcome_of_a_slow_read_is_waited_for_beyond_the_timeout_of_the_group)
+{
+    assert_team(&(struct team){.size = 2, .timeout_ms = GROUP_MS}, read_slowly, NULL);
 }
 
 static void save_nowhere(struct ddp_group *g, const void *place)

@@ -32,6 +32,13 @@ fail: /* our own failure, if any, is more specific than the group's */
     return rc < 0 ? -1 : err_set(err, "%s", broken.text);
 }
 
+int replica_agree_late(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err)
+{
+    /* one that fails breaks the group */
+    ddp_monitored_barrier(group, REPLICA_PATIENCE * ddp_group_timeout(group), NULL);
+    return replica_agree(group, rc, culprit, err);
+}
+
 struct replica replica_of(struct model *model, struct optim *optim)
 {
     struct replica r = {.model = model_type(model)->name,

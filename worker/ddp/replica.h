@@ -38,6 +38,12 @@ struct train_state {
  * (may be NULL) is that rank; -1 if none failed, but the group did. */
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err);
 
+/* The same after what may take long on some ranks, such as reading from a slow file
+ * system: waits for them for REPLICA_PATIENCE timeouts of the group, unless one dies. */
+enum { REPLICA_PATIENCE = 12 };
+int replica_agree_late(struct ddp_group *group, int rc, int *culprit,
+                       struct ddp_err *err);
+
 /* Compares n numbers of each rank: `*i` is the first that differs from rank 0's on the
  * lowest rank that has such a one, `*other`; 0: all are alike. */
 int replica_compare(struct ddp_group *group, const uint64_t *mine, size_t n, int *other,

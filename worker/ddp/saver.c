@@ -13,8 +13,8 @@
 #include <sys/random.h>
 
 /* While a rank writes, the ranks meet this often in a collective, in which a dead one is
- * noticed. They do so for at most PATIENCE timeouts of the group. */
-enum { ROUND_MS = 1000, LOOK_MS = 5, PATIENCE = 12, TELL_MS = 60 * 1000 };
+ * noticed. They do so for at most REPLICA_PATIENCE timeouts of the group. */
+enum { ROUND_MS = 1000, LOOK_MS = 5, TELL_MS = 60 * 1000 };
 
 struct saver {
     struct ddp_group *group; /* borrowed */
@@ -92,11 +92,12 @@ static bool is_idle(struct saver *s, int64_t ms)
     return true;
 }
 
-static void join(struct saver *s)
+/* The same after a failure; a thread that was stuck before is only looked at. */
+static bool has_ended(struct saver *s, int64_t ms)
 {
-    if (s->writing)
-        pthread_join(s->thread, NULL);
-    s->writing = false;
+    atomic_store(&s->cancelled, true);
+    s->stuck = !is_idle(s, s->stuck ? ROUND_MS : ms);
+    return !s->stuck;
 }
 
 /* What the ranks know of each other after a round: the largest numbers of all. */
@@ -110,7 +111,7 @@ static int meet(struct saver *s, int64_t began_ms, struct round *all, struct ddp
     int64_t timeout = ddp_group_timeout(s->group), ms = timeout / 4;
     bool idle = is_idle(s, ms < ROUND_MS ? ms : ROUND_MS);
     bool failed = idle && s->rc < 0;
-    bool late = now_ms() - began_ms > PATIENCE * timeout;
+    bool late = now_ms() - began_ms > REPLICA_PATIENCE * timeout;
     *all = (struct round){failed, late, idle ? 0 : 1 + ddp_group_rank(s->group)};
     return ddp_all_reduce(s->group, all, sizeof *all / sizeof(int32_t), DDP_I32, DDP_MAX,
                           err);
@@ -148,7 +149,7 @@ static int await_all(struct saver *s, int *who, struct ddp_err *err)
         err,
         "no checkpoint: rank %d has not written its part of '%s' in %.0f s, %d "
         "times the group's timeout: is the file system stuck?",
-        *who, s->place, (double)(now_ms() - began_ms) / 1000, PATIENCE);
+        *who, s->place, (double)(now_ms() - began_ms) / 1000, REPLICA_PATIENCE);
 }
 
 int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
@@ -158,10 +159,9 @@ int saver_finish(struct saver *s, int *culprit, struct ddp_err *err)
     s->stalled_ns += now_ns() - began;
     if (rc < 0) {
         atomic_store(&s->cancelled, true);
-        if (who >= 0 && !s->stuck) {
-            join(s);
+        /* others may wait for this rank in a collective */
+        if (who >= 0 && has_ended(s, ddp_group_timeout(s->group) / 2))
             checkpoint_discard(s->snapshot);
-        }
         if (culprit)
             *culprit = who;
     } else {
@@ -197,10 +197,8 @@ void saver_destroy(struct saver *s)
 {
     if (!s)
         return;
-    atomic_store(&s->cancelled, true);
-    if (s->stuck && !is_idle(s, ROUND_MS))
+    if (!has_ended(s, ddp_group_timeout(s->group)))
         return;
-    join(s);
     checkpoint_free(s->snapshot);
     checkpoint_unlock(&s->run_lock);
     free(s->place);

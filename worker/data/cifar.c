@@ -62,8 +62,6 @@ int cifar_load(struct dataset *out, struct ddp_err *err)
     const struct kind *kind = &kinds[data_has(folder, kinds[0].train[0]) ? 0 : 1];
     out->shape = (struct io_shape){COLOURS, SIDE, SIDE, kind->classes};
     for (int i = 0; i < BATCHES && kind->train[i]; i++)
-        if (data_has(folder, kind->train[i]) &&
-            read_records(folder, kind->train[i], kind, &out->train, err) < 0)
-            return -1;
+        TRY(read_records(folder, kind->train[i], kind, &out->train, err));
     return read_records(folder, kind->test, kind, &out->test, err);
 }

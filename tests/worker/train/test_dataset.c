@@ -405,21 +405,28 @@ static void clear_folder(void)
 
 FIXTURE(in_an_empty_folder, clear_folder)
 
+/* Of CIFAR-10's five files, n images each. */
+static void write_batches(int n, int first)
+{
+    char name[] = "data_batch_1.bin";
+    for (int i = 0; i < 5; i++, name[11]++)
+        write_records(name, n, 1, first + i * n);
+}
+
 TEST(cifars_records_are_read)
 {
     struct dataset d;
     struct ddp_err err;
-    write_records("data_batch_1.bin", 3, 1, 0);
-    write_records("data_batch_3.bin", 2, 1, 5);
+    write_batches(1, 0);
     write_records("test_batch.bin", 4, 1, 2);
     ck_ok(dataset_load(".", NULL, 1, &d, &err), err);
     ck_assert(d.task == TASK_CLASSIFY && d.shape.C == 3 && d.shape.H == 32);
     ck_assert_int_eq(d.shape.outputs, 10);
     ck_assert_uint_eq(d.train.n, 5);
     ck_assert_uint_eq(d.test.n, 4);
-    static const uint32_t labels[] = {0, 1, 2, 5, 6};
+    static const uint32_t labels[] = {0, 1, 2, 3, 4};
     ck_assert_mem_eq(d.train.labels, labels, sizeof labels);
-    ck_assert_uint_eq(d.train.pixels[4 * 3072 + 1024 + 3], (6 + 10 + 1027 % 7 - 3 + 3));
+    ck_assert_uint_eq(d.train.pixels[4 * 3072 + 1024 + 3], (4 + 10 + 1027 % 7));
     double sum = 0;
     uint32_t which[] = {0, 1, 2, 3, 4};
     struct batch_buf buf;
@@ -459,7 +466,7 @@ TEST(spoilt_records_are_refused)
     ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
     ck_assert_str_eq(err.text,
                      "'./data_batch_1.bin': label 10 of record 1 is not between 0 and 9");
-    write_records("data_batch_1.bin", 2, 1, 0);
+    write_batches(2, 0);
     ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
     ck_assert_str_eq(err.text,
                      "cannot open './test_batch.bin': No such file or directory");
@@ -468,6 +475,10 @@ TEST(spoilt_records_are_refused)
     ck_assert_str_eq(err.text,
                      "'./test_batch.bin' is not of CIFAR's records: 5 bytes are "
                      "no multiple of 3073");
+    unlink("data_batch_4.bin");
+    ck_assert_int_eq(dataset_load(".", NULL, 1, &d, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "cannot open './data_batch_4.bin': No such file or directory");
 }
 
 /* ---- tokens ---- */

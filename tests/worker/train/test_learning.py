@@ -101,9 +101,10 @@ def one_rank_of_64_is_two_of_32_is_four_of_16():
 def coloured_images():
     """CIFAR's records of three classes: which colour is bright."""
     random.seed(4)
-    for name, n in (("data_batch_1.bin", 40), ("test_batch.bin", 12)):
+    for name, which in (*((f"data_batch_{b + 1}.bin", range(8 * b, 8 * b + 8)) for b in range(5)),
+                        ("test_batch.bin", range(12))):
         with open(name, "wb") as f:
-            for i in range(n):
+            for i in which:
                 pixels = [min(255, max(0, int(random.gauss(200 if p // 1024 == i % 3 else 60, 40))))
                           for p in range(3072)]
                 f.write(bytes([i % 3] + pixels))

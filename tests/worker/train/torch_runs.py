@@ -125,14 +125,15 @@ def some_digits(n):
 def coloured(n):
     """Images with a colour for each class, as CIFAR's records; in each channel others."""
     random.seed(5)
-    for name, count in (("data_batch_1.bin", n), ("test_batch.bin", 8)):
+    batches = [(f"data_batch_{b + 1}.bin", range(b * n // 5, (b + 1) * n // 5)) for b in range(5)]
+    for name, which in (*batches, ("test_batch.bin", range(8))):
         with open(name, "wb") as f:
-            for i in range(count):
+            for i in which:
                 f.write(bytes([i % 10]) + bytes(
                     min(255, max(0, int(random.gauss(60 + 60 * c + 9 * (i % 10) + y, 30))))
                     for c in range(3) for y in range(32) for _ in range(32)))
-    with open("data_batch_1.bin", "rb") as f:
-        rows = torch.frombuffer(bytearray(f.read()), dtype=torch.uint8).reshape(n, 3073)
+    content = b"".join(open(name, "rb").read() for name, _ in batches)
+    rows = torch.frombuffer(bytearray(content), dtype=torch.uint8).reshape(n, 3073)
     return rows[:, 1:].reshape(n, 3, 32, 32), rows[:, 0].long()
 
 

@@ -199,7 +199,8 @@ static bool is_bad_data(const struct run *run, const uint32_t *which, int n)
 
 /* Each rank tests its share of the test set; the counts are summed exactly. A signal at
  * any rank ends the test: it may take longer than there is time to save. */
-static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
+static int run_tests(struct run *run, struct report *r, bool *bad_data,
+                     struct ddp_err *err)
 {
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
@@ -232,26 +233,46 @@ static int run_tests(struct run *run, struct report *r, struct ddp_err *err)
     r->test_accuracy = run->data.task == TASK_REGRESS
                            ? (double)NAN
                            : 100 * sums[1] / ((double)test->n * run->answers);
-    if (isfinite(r->test_loss))
-        return 0;
+    *bad_data = sums[2] > 0;
+    return 0;
+}
+
+/* What was trained is not lost with bad test data. */
+static int refuse_bad_test(struct run *run, double loss, bool bad_data,
+                           struct ddp_err *err)
+{
+    bool saved = false;
+    if (bad_data && run->saver && run->state.step > 0) {
+        TRY(run->engine_type->pull(run->engine, err));
+        saved = run->kernels->finite(model_weights(run->model),
+                                     model_param_count(run->model), false);
+    }
+    if (saved &&
+        (run_save(run, err) < 0 || saver_finish(run->saver, &run->culprit, err) < 0))
+        return -1;
     run->culprit = 0;
-    return err_set(err, "the test loss is %g after step %" PRIu64 ": try %s",
-                   shown(r->test_loss), run->state.step,
-                   sums[2] > 0 ? "test data without NaN and infinity" : "a lower --lr");
+    return err_set(err, "the test loss is %g after step %" PRIu64 ": try %s%s",
+                   shown(loss), run->state.step,
+                   bad_data ? "test data without NaN and infinity" : "a lower --lr",
+                   saved ? ", and --resume" : "");
 }
 
 /* With --ema the averaged weights take the weights' place meanwhile. */
 static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
 {
     const struct engine_type *type = run->engine_type;
-    if (!run->optim.states[OPTIM_AVERAGE])
-        return run_tests(run, r, err);
-    TRY(type->pull(run->engine, err));
-    optim_swap_average(&run->optim, model_weights(run->model));
-    if (type->push(run->engine, err) < 0 || run_tests(run, r, err) < 0)
-        return -1;
-    optim_swap_average(&run->optim, model_weights(run->model));
-    return type->push(run->engine, err);
+    bool average = run->optim.states[OPTIM_AVERAGE], bad_data = false;
+    if (average) {
+        TRY(type->pull(run->engine, err));
+        optim_swap_average(&run->optim, model_weights(run->model));
+        TRY(type->push(run->engine, err));
+    }
+    TRY(run_tests(run, r, &bad_data, err));
+    if (average) {
+        optim_swap_average(&run->optim, model_weights(run->model));
+        TRY(type->push(run->engine, err));
+    }
+    return isfinite(r->test_loss) ? 0 : refuse_bad_test(run, r->test_loss, bad_data, err);
 }
 
 /* ---- an epoch ---- */

@@ -542,12 +542,21 @@ def bad_steps_can_be_left_out():
 
 
 def bad_test_data_do_not_blame_the_learning_rate():
-    os.mkdir("nan")
-    for part, pixel in ("train", 0.5), ("test", float("nan")):
-        put_array(f"nan/{part}-images.npy", "<f4", "(4, 28, 28)", struct.pack("<f", pixel) * 4 * 28 * 28)
-        put_array(f"nan/{part}-labels.npy", "|u1", "(4,)", bytes([0, 1, 2, 9]))
-    one_line(run(2, *QUIET, "--data", "nan", "--epochs", 1), 1,
-             "the test loss is nan after step 1: try test data without NaN and infinity")
+    for folder, part, pixel in (("nan", "train", 0.5), ("nan", "test", float("nan")),
+                                ("good", "train", 0.5), ("good", "test", 0.5)):
+        os.makedirs(folder, exist_ok=True)
+        put_array(f"{folder}/{part}-images.npy", "<f4", "(4, 28, 28)", struct.pack("<f", pixel) * 4 * 28 * 28)
+        put_array(f"{folder}/{part}-labels.npy", "|u1", "(4,)", bytes([0, 1, 2, 9]))
+    common = (*QUIET, "--model", "mlp", "--epochs", 2, "--data")
+    text = "the test loss is nan after step 1: try test data without NaN and infinity"
+    one_line(run(2, *common, "nan"), 1, text + "\n")
+    for more in (), ("--ema", 0.5):
+        for way in (), ("--resume",):  # the epoch that was trained is saved
+            one_line(run(2, *common, "nan", *more, "--checkpoint", "half", *way), 1, text + ", and --resume\n")
+        run_ok(2, *common, "good", *more, "--checkpoint", "half", "--resume")
+        run_ok(2, *common, "good", *more, "--checkpoint", "whole")
+        assert open("whole", "rb").read() == open("half", "rb").read(), more
+        os.remove("half")
 
 
 def wrong_options_are_exit_code_2():

@@ -34,6 +34,25 @@ static char sign(double x)
     return signbit(x) ? '-' : '+';
 }
 
+/* A single label that is far too large makes a large model. */
+static void tell_classes(struct run *run)
+{
+    const struct samples *train = &run->data.train;
+    size_t classes = (size_t)run->data.shape.outputs, used = 0, last = 0;
+    OWNED bool *seen = xcalloc(classes, sizeof *seen);
+    for (size_t i = 0; i < train->n; i++) {
+        used += !seen[train->labels[i]];
+        seen[train->labels[i]] = true;
+        last = train->labels[i] > train->labels[last] ? i : last;
+    }
+    if (classes > 10 && used < classes / 2)
+        progress_say(
+            &run->progress,
+            "            only %zu classes have training images; the largest label "
+            "is %" PRIu32 ", of image %zu",
+            used, train->labels[last], last);
+}
+
 static void tell_data(struct run *run)
 {
     static const char *const units[] = {
@@ -41,13 +60,14 @@ static void tell_data(struct run *run)
     const struct dataset *d = &run->data;
     OWNED char *train = grouped(d->train.n), *test = grouped(d->test.n);
     bool augmented = run->c->how.augment.pad > 0 || run->c->how.augment.flip;
-    if (d->task == TASK_CLASSIFY)
+    if (d->task == TASK_CLASSIFY) {
         progress_say(
             &run->progress,
             "data        %s: %s training and %s test images, %dx%d, %d classes%s%s",
             d->name, train, test, d->shape.W, d->shape.H, d->shape.outputs,
             augmented ? ", " : "", augmented ? config_text(run->c, "augment") : "");
-    else if (d->task == TASK_TOKENS)
+        tell_classes(run);
+    } else if (d->task == TASK_TOKENS)
         progress_say(&run->progress,
                      "data        %s: %s training and %s test samples of %d %s%s",
                      d->name, train, test, run->answers, units[d->token_bytes],

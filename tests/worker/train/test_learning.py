@@ -289,7 +289,9 @@ def arrays_of_numpy_are_learnt():
         run_ok(2, *common, *more, "--data", data, "--log", data + ".log")
         assert losses("digits.log") == losses(data + ".log"), data
     shown = run_ok(2, *common, "--data", "wide", "--log", "wide.log", "--checkpoint", "c").out
-    assert "1,438 training and 359 test images, 8x8, 280 classes" in shown, shown
+    assert "1,438 training and 359 test images, 8x8, 280 classes, crop:1,flip\n" in shown, shown
+    assert re.search("\n            only 10 classes have training images; the largest label is 279, of image [0-9]+\n",
+                     shown), shown
     arrays, metadata = arrays_of("c")
     assert len(arrays["fc3.bias"]) == 280 and "pixel_mean" not in metadata, metadata
     assert losses("wide.log")[-1] < losses("wide.log")[0] - 2, losses("wide.log")

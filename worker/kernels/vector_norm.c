@@ -145,12 +145,14 @@ static void settle(struct norm_plan *p, int from, int to, float *running)
     }
 }
 
+/* Padding channels may have the mean of a bad batch: 0 times NaN would be NaN. */
 static void use_block(const struct call *a, int kb)
 {
     int C = a->p->s.C;
-    for (int c = kb * BLOCK; c < C && c < (kb + 1) * BLOCK; c++) {
-        a->p->mean[c] = a->running[c];
-        a->p->scale[c] = 1 / sqrtf(a->running[C + c] + a->p->s.eps);
+    for (int c = kb * BLOCK; c < (kb + 1) * BLOCK; c++) {
+        bool used = c < C;
+        a->p->mean[c] = used ? a->running[c] : 0;
+        a->p->scale[c] = used ? 1 / sqrtf(a->running[C + c] + a->p->s.eps) : 0;
     }
 }
 

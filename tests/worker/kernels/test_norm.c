@@ -154,6 +154,30 @@ TEST(a_bad_number_leaves_the_running_means)
     }
 }
 
+/* Not in padding channels, either: what follows multiplies them by 0. */
+LOOP_TEST(a_bad_number_does_not_reach_the_next_test, MAX_ENGINES)
+{
+    enum { FEW = 3 };
+    const float w[FEW] = {1, 1, 1}, bias[FEW] = {0};
+    float running[2 * FEW] = {0, 0, 0, 1, 1, 1};
+    const struct kernels *k = engine_at(_i);
+    struct scratches memory = {0};
+    if (!k)
+        return;
+    struct norm_plan *p =
+        k->norm_plan((struct norm_shape){1, FEW, 1, 1, true, 1e-5f, 0.1f}, &memory);
+    size_t floats = k->map_floats((struct map_shape){FEW, 1, 1});
+    float *x = xcalloc(floats, sizeof *x), *y = xcalloc(floats, sizeof *y);
+    memset(x, 0xff, floats * sizeof *x); /* NaN */
+    k->norm(p, 1, x, w, bias, running, true, NULL, y);
+    memset(x, 0, floats * sizeof *x);
+    k->norm(p, 1, x, w, bias, running, false, NULL, y);
+    ck_assert(k->finite(y, floats, true));
+    scratches_free(&memory);
+    free(x);
+    free(y);
+}
+
 TEST(alone_all_engines_agree)
 {
     for (int i = 0; i < nengines(); i++) {

@@ -335,6 +335,25 @@ class Refused(PreloadTest):
                         imports.append(f.read())
                 self.assertEqual(imports, ["d", ""])
 
+    def test_cuda_works_in_ranks_after_an_import_has_counted_its_devices(self):
+        """torch refuses it in what pthread_atfork() tells of, which a fork before an import is."""
+        self.write("torch/__init__.py", "import ctypes\nfrom . import cuda\n")
+        self.write("torch/cuda.py", "import ctypes\nforked = []\n"
+                   "@ctypes.CFUNCTYPE(None)\ndef on_fork(): forked.append(1)\n"
+                   "def _is_in_bad_fork(): return bool(forked)\ndef is_initialized(): return False\n"
+                   "def is_available():\n"
+                   "    getattr(ctypes.PyDLL(None), '__register_atfork')(None, None, on_fork, None)\n")
+        self.write("first.py", "import torch; torch.cuda.is_available()\n")
+        for name in "second", "third":
+            self.write(f"{name}.py", "import os; pid = os.getpid()\n")
+        text = ("import os, torch, first, second, third; "
+                "print(torch.cuda._is_in_bad_fork(), third.pid == os.getpid())")
+        launch = self.run_to_end("-np", 2, "--tag-output=off", "-v", "--preload", "torch,first,second,third",
+                                 PYTHON, "-c", text, env={"PYTHONPATH": self.folder.name})
+        self.assert_ended(launch, 0)
+        self.assertIn(FORKED, launch.err)
+        self.assertEqual(launch.out, "False False\n" * 2)
+
     def test_another_attempt_is_forked_from_a_child(self):
         self.write("first.py", "import os; pid = os.getpid()\n")
         self.write("second.py", "import os; pid = os.getpid()\n")

@@ -8,7 +8,7 @@ import time
 from . import HERE, RANK, vanish
 from .first_steps import first_steps
 from .imported import Imported
-from .process import SIGKILL, count_threads, die_with_parent
+from .process import SIGKILL, count_threads, die_with_parent, without_cuda
 from .rank_start import RankStart, set_environment
 from .record import CAREFUL, OURS, Cache, changed_at, origins, write_file
 
@@ -16,6 +16,7 @@ from .record import CAREFUL, OURS, Cache, changed_at, origins, write_file
 GOOD = set("""PIL accelerate cv2 datasets diffusers einops huggingface_hub matplotlib numpy omegaconf
     pandas scipy sklearn timm torch torchvision tqdm transformers yaml""".split())
 REFUSED = 75  # exit status of a child whose imports failed a check
+UNFIT = 76  # and of one in which torch.cuda would not work
 # Read by C libraries when they are loaded; Python's os.environ does not have them. pyarrow, and so
 # pandas and datasets, allocates by mimalloc, and would start a thread of a jemalloc that is not used.
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -36,7 +37,7 @@ class Helper:
         self.agent, self.rank = agent, rank  # pid; what each rank does at its start-up
         self.own = {}  # variables: rank_start.set_environment()
         self.missing = None  # the exception if the user has no sitecustomize
-        self.has_imported = self.skipped = False
+        self.has_imported = self.skipped = self.unfit = False
         self.waiting = []  # pids of the processes that this one was forked from
         self.cache, self.forked_at = None, 0
         self.record, self.files = "", [OURS, *sys.path]
@@ -88,12 +89,13 @@ class Helper:
         """Called before step `i`, which imports module `name`; `later`: the script does not import it.
         Forks for such a module and for each further package, unless it is GOOD: the child continues
         with it. If the child's imports fail a check, the parent, which is unchanged, serves the ranks
-        with what it has imported: True. Otherwise False."""
+        with what it has imported: True. Otherwise False. After an import that has counted CUDA's devices
+        torch.cuda refuses to work in a fork of os.fork(): no more forks."""
         top = name.partition(".")[0]
         if not later and (top in sys.modules or top in getattr(sys, "stdlib_module_names", ())):
             return False
         first, self.has_imported = not self.has_imported, True
-        if first or self.cache.good or count_threads():
+        if first or self.cache.good or self.unfit or count_threads():
             return False
         if top in GOOD and not later and not self.cache.careful:
             self.skipped = True
@@ -102,6 +104,8 @@ class Helper:
         parent = os.getpid()
         pid = self.watch.random_numbers.fork()
         if pid == 0:
+            if without_cuda():
+                os._exit(UNFIT)
             self.waiting.append(parent)
             self.forked_at = i
             die_with_parent()
@@ -109,6 +113,9 @@ class Helper:
                 os._exit(0)
             return False
         _, status = os.waitpid(pid, 0)
+        self.unfit = os.WIFEXITED(status) and os.WEXITSTATUS(status) == UNFIT
+        if self.unfit:
+            return False
         if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != REFUSED:
             os._exit(0)  # the child has ended in another way
         self.cache.known = True  # the child has recorded it

@@ -60,3 +60,11 @@ def cuda():
     torch = sys.modules.get("torch")
     used = torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized()
     return "an import has initialised CUDA" if used else None
+
+
+def without_cuda():
+    """In a fork: torch refuses to initialise CUDA, as the parent has counted the devices, by
+    torch.cuda.is_available(), say."""
+    torch = sys.modules.get("torch")
+    refuses = getattr(getattr(torch, "cuda", None), "_is_in_bad_fork", None)
+    return bool(refuses and refuses())

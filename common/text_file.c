@@ -1,34 +1,87 @@
 /* common/text_file.c - see text_file.h */
 #include "common/text_file.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "common/write_all.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-char *text_file_read(const char *what, const char *path, struct ddp_err *err)
+enum { FIRST_BYTES = 4096 };
+
+ssize_t text_file_fill(int fd, char *text, size_t size, int64_t silence_ms)
 {
-    SCOPED(close_file) FILE *in = fopen(path, "re");
-    if (!in) {
-        err_errno(err, "cannot open the %s file '%s'", what, path);
+    size_t n = 0;
+    while (n < size) {
+        ssize_t got = sock_await(fd, POLLIN, now_ms() + silence_ms) < 0
+                          ? -1
+                          : read(fd, text + n, size - n);
+        if (got == 0)
+            break;
+        if (got > 0)
+            n += (size_t)got;
+        else if (errno != EINTR && errno != EAGAIN)
+            return -1;
+    }
+    return (ssize_t)n;
+}
+
+static int cannot_read(const char *what, const char *path, int64_t silence_ms,
+                       struct ddp_err *err)
+{
+    return errno == EISDIR      ? err_set(err, "the %s '%s' is a directory", what, path)
+           : errno == ETIMEDOUT ? err_set(err, "nothing came from the %s '%s' in %.4g s",
+                                          what, path, (double)silence_ms / 1e3)
+                                : err_errno(err, "cannot read the %s '%s'", what, path);
+}
+
+char *text_file_load(const char *what, const char *path, size_t max, int64_t silence_ms,
+                     size_t *size, struct ddp_err *err)
+{
+    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    OWNED char *text = NULL;
+    if (fd < 0) {
+        err_errno(err, "cannot open the %s '%s'", what, path);
         return NULL;
     }
-    char *text = xcalloc(TEXT_FILE_MAX + 1, 1);
-    size_t n = fread(text, 1, TEXT_FILE_MAX, in);
-    int rc = 0;
-    if (ferror(in))
-        rc = err_errno(err, "cannot read the %s file '%s'", what, path);
-    else if (n == TEXT_FILE_MAX || strlen(text) != n)
-        rc = err_set(err, "'%s' is not a %s file", path, what);
-    if (rc == 0)
+    size_t room = 0;
+    for (*size = 0; *size == room && room <= max;) {
+        room = room ? room * 2 : FIRST_BYTES;
+        text = xrealloc(text, room + 1, 1);
+        ssize_t got = text_file_fill(fd, text + *size, room - *size, silence_ms);
+        if (got < 0) {
+            cannot_read(what, path, silence_ms, err);
+            return NULL;
+        }
+        *size += (size_t)got;
+    }
+    if (*size > max) {
+        err_set(err, "the %s '%s' is longer than %zu MiB", what, path, max >> 20);
+        return NULL;
+    }
+    char *whole = text;
+    whole[*size] = '\0';
+    text = NULL;
+    return whole;
+}
+
+char *text_file_read(const char *what, const char *path, struct ddp_err *err)
+{
+    size_t size;
+    char *text =
+        text_file_load(what, path, TEXT_FILE_MAX, TEXT_FILE_SILENCE_MS, &size, err);
+    if (!text || strlen(text) == size)
         return text;
+    err_set(err, "the %s '%s' has a zero byte: it is no text", what, path);
     free(text);
     return NULL;
 }

@@ -5,12 +5,24 @@
 #include "include/ddprun/err.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
-enum { TEXT_FILE_MAX = 1 << 20 };
+/* bytes; ms: without a byte from a pipe, whose writer may be late or never come */
+enum { TEXT_FILE_MAX = 1 << 20, TEXT_FILE_SILENCE_MS = 10000 };
 
-/* The whole file; the caller frees. NULL with an error that calls it the `what` file:
- * it cannot be read, has TEXT_FILE_MAX bytes or more, or holds a zero byte. */
+/* Read to the end of the file, at most `size` bytes. A FIFO is opened with O_NONBLOCK,
+ * which else waits for its writer. Returns how many, or -1 with errno: ETIMEDOUT after
+ * `silence_ms` without any. */
+ssize_t text_file_fill(int fd, char *text, size_t size, int64_t silence_ms);
+
+/* The whole file, or what a pipe such as <(command) has, at most `max` bytes (a multiple
+ * of 1 MiB), and '\0'; the caller frees. NULL with an error, which calls it the `what`.
+ */
+char *text_file_load(const char *what, const char *path, size_t max, int64_t silence_ms,
+                     size_t *size, struct ddp_err *err);
+
+/* text_file_load() of TEXT_FILE_MAX and TEXT_FILE_SILENCE_MS; without a zero byte. */
 char *text_file_read(const char *what, const char *path, struct ddp_err *err);
 
 /* Open for reading a regular file, no symbolic link, of this user, that others cannot

@@ -9,24 +9,16 @@
  * Comments are blanked in a copy of the line, so that columns are kept; error messages
  * show the original.
  */
-#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/sock.h"
+#include "common/text_file.h"
 #include "launcher/alloc/hostbook.h"
 #include "launcher/alloc/hosts.h"
 #include "launcher/alloc/source.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define FILE_MAX (256L << 20) /* bytes */
 
 struct excluded {
     struct host_place place;
@@ -45,42 +37,6 @@ struct reader {
     struct excluded *excluded; /* owned */
     size_t nexcluded;
 };
-
-/* --- the file ----------------------------------------------------------------------- */
-
-int hostfile_text(const char *path, int64_t silence_ms, char **text, size_t *size,
-                  struct ddp_err *err)
-{
-    struct stat st;
-    size_t room = 0;
-    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_errno(err, "cannot open the hostfile '%s'", path);
-    if (S_ISDIR(st.st_mode))
-        return err_set(err, "the hostfile '%s' is a directory", path);
-    for (*size = 0;;) {
-        if (*size == room) {
-            room = room ? room * 2 : 64 * 1024;
-            *text = xrealloc(*text, room, 1);
-        }
-        int64_t until = now_ms() + silence_ms;
-        ssize_t got = !S_ISREG(st.st_mode) && sock_await(fd, POLLIN, until) < 0
-                          ? -1
-                          : read(fd, *text + *size, room - *size);
-        if (got == 0)
-            return 0;
-        if (got > 0)
-            *size += (size_t)got;
-        else if (errno == ETIMEDOUT)
-            return err_set(err, "nothing came from the hostfile '%s' in %.4g s", path,
-                           (double)silence_ms / 1e3);
-        else if (errno != EINTR && errno != EAGAIN)
-            return err_errno(err, "cannot read the hostfile '%s'", path);
-        if (*size > (size_t)FILE_MAX)
-            return err_set(err, "the hostfile '%s' is longer than %ld MiB", path,
-                           FILE_MAX >> 20);
-    }
-}
 
 /* --- a line ------------------------------------------------------------------------- */
 
@@ -332,9 +288,9 @@ int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,
                   struct ddp_err *err)
 {
     size_t size;
-    OWNED char *text = NULL;
-    TRY(hostfile_text(path, silence_ms, &text, &size, err));
-    return hostfile_parse(path, text, size, alloc, err);
+    OWNED char *text =
+        text_file_load("hostfile", path, HOSTFILE_MAX, silence_ms, &size, err);
+    return text ? hostfile_parse(path, text, size, alloc, err) : -1;
 }
 
 static int read_hostfile(const struct opts *opts, struct alloc *alloc,
@@ -379,7 +335,7 @@ static int read_mpi_hostfile(const struct opts *opts, struct alloc *alloc,
     if (!pod)
         return err_set(err, "no variable names a hostfile");
     alloc->ssh_args = getenv(pod->ssh_args);
-    return hostfile_read(getenv(pod->hostfile), HOSTFILE_MS, alloc, err);
+    return hostfile_read(getenv(pod->hostfile), TEXT_FILE_SILENCE_MS, alloc, err);
 }
 
 const struct alloc_source alloc_mpi_hostfile = {"mpi-hostfile", detect_mpi,

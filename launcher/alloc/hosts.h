@@ -14,13 +14,9 @@ int hosts_arg_filter(const struct opts *opts, struct alloc *alloc, struct ddp_er
 int hostfile_parse(const char *source, const char *text, size_t size, struct alloc *alloc,
                    struct ddp_err *err);
 
-/* The whole file at `path`, which may be a pipe, but not one that is silent for so long.
- * `*text` is NULL before; malloc'ed, also on failure; not terminated. */
-enum { HOSTFILE_MS = 10000 };
-int hostfile_text(const char *path, int64_t silence_ms, char **text, size_t *size,
-                  struct ddp_err *err);
+enum { HOSTFILE_MAX = 256 << 20 }; /* bytes */
 
-/* hostfile_parse() for that file. */
+/* hostfile_parse() for that file, which may be a pipe that is silent for so long. */
 int hostfile_read(const char *path, int64_t silence_ms, struct alloc *alloc,
                   struct ddp_err *err);
 

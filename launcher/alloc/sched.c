@@ -4,6 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/number.h"
+#include "common/text_file.h"
 #include "launcher/alloc/hosts.h"
 
 #include <ctype.h>
@@ -91,7 +92,7 @@ void sched_count(const char *name, const char *unit, struct alloc *alloc)
 int sched_hostfile(const char *name, const char *path, struct alloc *alloc,
                    struct ddp_err *err)
 {
-    if (hostfile_read(path, HOSTFILE_MS, alloc, err) < 0)
+    if (hostfile_read(path, TEXT_FILE_SILENCE_MS, alloc, err) < 0)
         return err_prefix(err, "%s", name);
     sched_count(name, "time", alloc);
     return 0;
@@ -148,9 +149,9 @@ int sched_file(const char *name, const char *path, sched_line_fn fn, struct allo
                struct ddp_err *err)
 {
     size_t size;
-    OWNED char *text = NULL;
-    if (hostfile_text(path, HOSTFILE_MS, &text, &size, err) < 0 ||
-        read_lines(path, true, text, size, fn, alloc, err) < 0)
+    OWNED char *text =
+        text_file_load("hostfile", path, HOSTFILE_MAX, TEXT_FILE_SILENCE_MS, &size, err);
+    if (!text || read_lines(path, true, text, size, fn, alloc, err) < 0)
         return err_prefix(err, "%s", name);
     sched_count(name, "slot", alloc);
     return 0;

@@ -4,12 +4,11 @@
 #include "common/apps.h"
 #include "common/err.h"
 #include "common/scoped.h"
+#include "common/text_file.h"
 #include "launcher/cli/foreign.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/words.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,32 +100,28 @@ int programs_find(struct opts *opts, struct ddp_err *err)
 int programs_read_file(struct reading *r, struct opts *opts, struct ddp_err *err)
 {
     struct strv words = {0};
-    OWNED char *line = NULL;
-    char *rest;
-    size_t room = 0, bare = 0; /* bare: the program of a further line without -np */
-    SCOPED(close_file) FILE *f = fopen(opts->app, "re");
-    if (!f)
-        return err_errno(err, "--app '%s'", opts->app);
+    OWNED char *text = text_file_read("file of --app", opts->app, err);
+    char *rest, *lines = text;
+    size_t bare = 0; /* the program of a further line without -np */
+    if (!text)
+        return -1;
     strv_push(&words, "--app");
-    while (getline(&line, &room, f) > 0) {
+    for (char *line; (line = strsep(&lines, "\n"));) {
         bool bom = strncmp(line, "\xef\xbb\xbf", 3) == 0; /* written by some editors */
-        char *w = strtok_r(line + (bom ? 3 : 0), " \t\r\n", &rest);
+        char *w = strtok_r(line + (bom ? 3 : 0), " \t\r", &rest);
         if (!w || *w == '#')
             continue;
         if (words.n > 1) {
             strv_push(&words, ":");
             bare = bare || *w == '-' ? bare : words.n;
         }
-        for (; w; w = strtok_r(NULL, " \t\r\n", &rest))
+        for (; w; w = strtok_r(NULL, " \t\r", &rest))
             strv_push(&words, w);
     }
-    int unread = ferror(f) ? errno : 0; /* a directory */
     *r = (struct reading){.argv = words.v, .argc = (int)words.n};
     for (size_t i = 0; i < words.n; i++) /* they live as long as the options */
         strv_push_nodup(&opts->texts, words.v[i]);
-    int rc = unread ? err_set(err, "%s", strerror(unread))
-             : bare ? needs_np(words.v[bare], err)
-                    : words_read(r, opts, err);
+    int rc = bare ? needs_np(words.v[bare], err) : words_read(r, opts, err);
     opts->argv = r->argv + r->i;
     if (rc == 0 && r->i == r->argc)
         rc = err_set(err, "it names no program");

@@ -38,6 +38,23 @@ class Refused(LaunchTest):
         for path in (self.path("none"), self.folder.name):
             self.assertIn(path, self.refused("-np", 1, "--hostfile", path).err)
 
+    def test_a_pipe_is_read_and_has_a_deadline(self):
+        """Of a FIFO whose writer never comes nothing is read, but <(command) is a file."""
+        pipe = self.path("pipe")
+        os.mkfifo(pipe, 0o600)
+        peer = ("--nnodes", 2, "--node-rank", 0, "--master-addr", "127.0.0.1", "--start-timeout", "1s")
+        silent = [self.start(*args) for args in (
+            ("--app", pipe), ("--data-sets", pipe, "--fetch-data", "mnist"), ("--script", "slurm", "--site", pipe, "true"),
+            ("--peer-key", pipe, *peer, "true"), ("--hostfile", pipe, "--start-timeout", "1s", "true"))]
+        for launch, code in zip(silent, (2, 2, 2, 125, 2)):
+            launch.wait()
+            self.assert_ended(launch, code)
+            self.assertRegex(launch.err, f"^ddprun: nothing came from .*'{pipe}' in [0-9]* s\n$")
+        for words, said in (("--app <(echo -np 2 echo a; sleep 0.2; echo -np 1 echo b)", "[0] a [1] a [2] b"),
+                            ("--hostfile <(echo localhost slots=2) echo a", "[0] a [1] a")):
+            launch = self.run_to_end("-c", f"'{DDPRUN}' {words}", command=["/bin/bash"])
+            self.assertEqual(sorted(launch.out.split("\n")), ["", *said.replace(" [", "\n[").split("\n")], launch.err)
+
     def test_an_empty_hostfile(self):
         path = self.write("hosts", "\n# nobody\n")
         self.assertEqual(self.refused("-np", 1, "--hostfile", path).err, f"ddprun: the hostfile '{path}' "

@@ -76,7 +76,7 @@ static int append(const char *path, const char *text, struct ddp_err *err)
 static int keep(const char *path, struct tuner *t, size_t from, struct ddp_err *err)
 {
     OWNED char *kept = append(path, t->choices + from, err) == 0
-                           ? text_file_read("cache", path, err)
+                           ? text_file_read("cache file", path, err)
                            : NULL;
     if (!kept)
         return -1;
@@ -128,7 +128,7 @@ static void measure(struct engine *e, const char *device, const uint8_t *sizes)
     OWNED char *path = cache_path(device);
     const char *unkept = NULL;
     if (!t->choices) {
-        OWNED char *known = text_file_read("cache", path, &why);
+        OWNED char *known = text_file_read("cache file", path, &why);
         t->choices = xasprintf("%s\n", known ? known : "");
     }
     if (!e->tuned)

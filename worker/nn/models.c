@@ -33,7 +33,7 @@ struct model_type *model_type_find(const char *text, struct ddp_err *err)
     OWNED char *plain = xasprintf("%.*s", (int)n, text),
                *file = xasprintf("%s" SUFFIX, plain);
     bool path = is_path(plain);
-    OWNED char *own = path ? text_file_read("model", plain, err) : NULL;
+    OWNED char *own = path ? text_file_read("model file", plain, err) : NULL;
     const char *inside = path ? own : embedded_text(embedded_models, file);
     struct model_type *type = inside ? description_read(text, path ? plain : file, inside,
                                                         text[n] ? text + n + 1 : "", err)

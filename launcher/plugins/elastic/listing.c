@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "common/text_file.h"
 #include "launcher/alloc/discovery.h"
 #include "launcher/alloc/hosts.h"
 #include "launcher/transport/shell_command.h"
@@ -122,7 +123,7 @@ static void look_at(void *copy)
         l->changed = true;
         l->rc = err_errno(&l->err, "cannot open the hostfile '%s'", l->path);
     } else if ((l->changed = !same(&l->before, &l->now))) {
-        l->rc = hostfile_read(l->path, HOSTFILE_MS, &l->hosts, &l->err);
+        l->rc = hostfile_read(l->path, TEXT_FILE_SILENCE_MS, &l->hosts, &l->err);
     }
 }
 

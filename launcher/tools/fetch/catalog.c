@@ -7,11 +7,10 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/text_file.h"
 
-#include <errno.h>
 #include <ini.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,14 +113,12 @@ int catalog_find(const char *path, const char *name, struct data_set *out,
     struct ddp_err why = {""};
     struct reading r = {.wanted = name, .out = out, .err = &why};
     *out = (struct data_set){.name = xstrdup(name)};
-    errno = 0;
-    int line = ini_parse(path, on_line, &r), rc;
-    if (line < 0)
-        rc = err_errno(err, "cannot read the table of data sets '%s'", path);
-    else if (line > 0)
+    OWNED char *text = text_file_read("table of data sets", path, err);
+    int line = text ? ini_parse_string(text, on_line, &r) : -1, rc = -1;
+    if (line > 0)
         rc = err_set(err, "'%s', line %d: %s", path, line,
                      why.text[0] ? why.text : "neither [name] nor 'key = value'");
-    else
+    else if (line == 0)
         rc = check(&r, path, err);
     strv_finish(&r.names);
     if (rc < 0)

@@ -372,8 +372,7 @@ static char *find_file(const char *name)
     for (int i = 0; i < 2; i++) {
         OWNED char *dir = folder(i);
         char *path = dir ? xasprintf("%s/%s.ini", dir, name) : NULL;
-        SCOPED(close_file) FILE *in = path ? fopen(path, "re") : NULL;
-        if (in)
+        if (path && access(path, R_OK) == 0)
             return path;
         free(path);
     }
@@ -400,7 +399,7 @@ struct site *site_read(const char *name, struct ddp_err *err)
     OWNED char *path = find_file(name);
     OWNED char *inside = xasprintf("site/%s.ini", name);
     const char *carried = path ? NULL : embedded_text(embedded_templates, inside);
-    OWNED char *text = path ? text_file_read("site", path, err) : NULL;
+    OWNED char *text = path ? text_file_read("site file", path, err) : NULL;
     int rc = -1;
     s->name = xstrdup(name);
     s->file = xstrdup(path ? path : inside);

@@ -303,7 +303,7 @@ static int read_page(struct view *v, struct ddp_err *err)
     OWNED char *path = installed_file(INSTALLED_PROGRAM, "page.html", R_OK);
     if (!path)
         return err_set(err, "page.html is missing in this installation");
-    v->page = text_file_read("page", path, err);
+    v->page = text_file_read("page file", path, err);
     return v->page ? 0 : -1;
 }
 

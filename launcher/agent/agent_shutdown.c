@@ -33,7 +33,7 @@ enum { IDLE_STREAM_MS = 2000 };
 /* ms: delay before a stopped rank is continued, as it handles no signals, and before the
  * scan for processes outside the ranks' groups. The scan takes one or two ms, and most
  * jobs have ended by then. LINGER_MS: the time for processes to end by themselves that
- * the ranks have left, before they are reported and signalled. */
+ * ranks have left which were not stopped: filters of their output. */
 enum { STRAYS_MS = 10, LINGER_MS = 1000 };
 
 /* Spare the ssh processes to the agents below, and those of plug-ins, with their
@@ -60,6 +60,19 @@ static enum kill_tree_rule pass_live_groups(const struct ancestry_proc *p, void 
                      (ranks_running(a->ranks) && is_fuse_server(p->name))))
         return KILL_TREE_PASS;
     return spare_others(p, arg);
+}
+
+/* LINGER_SOME spares the groups of ranks that have exited by themselves, and LINGER_OVER
+ * signals only those. */
+static enum kill_tree_rule pass_by_linger(const struct ancestry_proc *p, void *arg)
+{
+    struct agent *a = arg;
+    enum kill_tree_rule rule = pass_live_groups(p, arg);
+    bool some = a->linger == LINGER_SOME || a->linger == LINGER_OVER;
+    if (rule != KILL_TREE_TAKE || !some)
+        return rule;
+    bool left = ranks_has_left(a->ranks, p->group);
+    return left == (a->linger == LINGER_OVER) ? KILL_TREE_TAKE : KILL_TREE_PASS;
 }
 
 /* Is any process of the job left here? */
@@ -152,18 +165,12 @@ static void on_unkillable(void *arg)
     agent_stop_if_alone(a);
 }
 
-/* Such a process may be the program itself, in the background. Of several hosts, one
- * reports. */
+/* Such a process may be the program itself, in the background. */
 static void report_lingering(struct agent *a)
 {
-    OWNED char *who = a->node == 0 ? kill_tree_describe(spare_others, a) : NULL;
-    if (!who)
-        return;
-    OWNED char *line = xasprintf(
-        "ddprun: note: all ranks have exited; ending what they left: %s (a rank has "
-        "to stay in the foreground: 'setsid --wait')",
-        who);
-    agent_send(a, MSG(log, LOG_WARN, line));
+    OWNED char *who = kill_tree_describe(spare_others, a);
+    if (who)
+        agent_send(a, MSG(left, who));
 }
 
 static void on_strays(evutil_socket_t fd, short what, void *arg)
@@ -171,16 +178,20 @@ static void on_strays(evutil_socket_t fd, short what, void *arg)
     struct agent *a = arg;
     if (a->state != AGENT_TERMINATING || !reap_now(a->reap))
         return;
-    if (a->lingering)
+    if (a->linger == LINGER_ALL)
         report_lingering(a);
-    a->lingering = false;
     if (a->ranks && !a->continued)
         ranks_signal(a->ranks, SIGCONT);
     a->continued = true;
-    if (a->ranks && ranks_starting(a->ranks)) /* it gets its signal then, and once */
+    if (a->ranks && ranks_starting(a->ranks)) { /* it gets its signal then, and once */
         loop_arm(a->strays, STRAYS_MS);
-    else
-        kill_tree_signal(a->end_sig, pass_live_groups, a);
+        return;
+    }
+    kill_tree_signal(a->end_sig, pass_by_linger, a);
+    bool again = a->linger == LINGER_SOME;
+    a->linger = again ? LINGER_OVER : LINGER_NONE;
+    if (again)
+        loop_arm(a->strays, LINGER_MS - STRAYS_MS);
 }
 
 /* Signal the ranks by process group, and each process outside those groups by pid. */
@@ -194,7 +205,7 @@ static void end_with(int sig, void *arg)
     a->end_sig = sig;
     a->continued = false;
     if (sig != SIGKILL) {
-        loop_arm(a->strays, a->lingering ? LINGER_MS : STRAYS_MS);
+        loop_arm(a->strays, a->linger == LINGER_ALL ? LINGER_MS : STRAYS_MS);
     } else if (reap_now(a->reap)) {
         kill_tree_signal(sig, spare_others, a);
     }
@@ -204,9 +215,11 @@ static void end_with(int sig, void *arg)
 void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms)
 {
     bool usual = a->state == AGENT_ACTIVE && nothing_left(a);
+    bool lingers = sig == SIGTERM && drain_ms == 0 && a->ranks && !usual;
     a->drain_ms = drain_ms;
-    a->lingering =
-        !usual && a->state == AGENT_ACTIVE && a->ranks && ranks_succeeded(a->ranks);
+    a->linger = !lingers || !ranks_has_left(a->ranks, 0) ? LINGER_NONE
+                : ranks_succeeded(a->ranks)              ? LINGER_ALL
+                                                         : LINGER_SOME;
     if (a->state == AGENT_ACTIVE)
         agent_move(a, AGENT_TERMINATING);
     if (usual || a->state == AGENT_DRAINING)

@@ -61,6 +61,7 @@ static void on_exited(struct worker_proc *w, const struct msg_exit *how, void *a
     while (local + 1 < r->share->nlocal && r->workers[local] != w)
         local++;
     m.stopped = r->agent->state != AGENT_ACTIVE;
+    r->left[local] = !m.stopped;
     r->failed |= m.status != 0;
     if (m.status != 0 && !m.stopped) {
         uint64_t before = r->oom_kills;
@@ -405,6 +406,7 @@ void ranks_again(struct ranks *r)
     for (uint32_t i = 0; i < r->share->nlocal; i++) {
         worker_destroy(r->workers[i]);
         r->workers[i] = NULL;
+        r->left[i] = false;
     }
     singles_forget(r);
     r->next = r->ahead = 0;
@@ -452,6 +454,15 @@ bool ranks_running(const struct ranks *r)
 bool ranks_succeeded(const struct ranks *r)
 {
     return r->next == r->until && !r->failed && !ranks_running(r);
+}
+
+bool ranks_has_left(const struct ranks *r, pid_t group)
+{
+    for (uint32_t i = 0; i < r->share->nlocal; i++) {
+        if (r->left[i] && (group == 0 || worker_group(r->workers[i]) == group))
+            return true;
+    }
+    return false;
 }
 
 bool ranks_starting(const struct ranks *r)
@@ -509,6 +520,7 @@ struct ranks *ranks_create(struct agent *a, void (*stream_ended)(struct agent *a
                         .share = share,
                         .credit = a->job.credit};
     r->workers = xcalloc(share->nlocal, sizeof *r->workers);
+    r->left = xcalloc(share->nlocal, sizeof *r->left);
     r->taken = xcalloc(share->nlocal, sizeof *r->taken);
     r->until = (int)share->nlocal;
     r->starter = loop_timer(r->loop, on_start, r);
@@ -553,6 +565,7 @@ void ranks_destroy(struct ranks *r)
     free(r->former);
     free(r->workers);
     free(r->taken);
+    free(r->left);
     loop_free(r->starter);
     loop_free(r->slow);
     evbuffer_free(r->early);

@@ -43,6 +43,7 @@ struct ranks {
     struct evbuffer *early;     /* owned: input received before all were started */
     bool early_end;             /* end of input was received */
     bool stopped;
+    bool *left;      /* owned, by local rank: it has exited by itself, in this attempt */
     bool failed;     /* one has, in this attempt */
     uint64_t credit; /* bytes of output that may be sent */
 };
@@ -69,9 +70,11 @@ void singles_next(struct ranks *r);
 void singles_forget(struct ranks *r);
 
 void ranks_resize(struct ranks *r); /* pseudo-terminals, as the job's order says */
-void ranks_signal(struct ranks *r, int sig);              /* to all running ranks */
-bool ranks_running(const struct ranks *r);                /* any of them */
-bool ranks_succeeded(const struct ranks *r);              /* all have exited with 0 */
+void ranks_signal(struct ranks *r, int sig); /* to all running ranks */
+bool ranks_running(const struct ranks *r);   /* any of them */
+bool ranks_succeeded(const struct ranks *r); /* all have exited with 0 */
+/* Has the rank exited by itself whose group this is? Any rank, if it is 0. */
+bool ranks_has_left(const struct ranks *r, pid_t group);
 bool ranks_starting(const struct ranks *r);               /* the thread has some */
 bool ranks_has_group(const struct ranks *r, pid_t group); /* a running rank's group */
 /* 0: the rank does not run. `r` NULL: there are none yet. */

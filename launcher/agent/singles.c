@@ -33,6 +33,7 @@ static void put_aside(struct ranks *r, uint32_t local)
     r->former[kept] = w;
     r->nformer = kept + 1;
     r->workers[local] = NULL;
+    r->left[local] = false;
 }
 
 void singles_next(struct ranks *r)

@@ -29,10 +29,15 @@ struct agent {
     struct admission *admission;     /* owned; NULL until it is needed */
     struct grace *grace;             /* owned */
     struct event *drain;             /* owned: deadline */
-    struct event *strays;        /* owned: timer, then processes outside rank groups */
-    int end_sig;                 /* the last signal sent to stop the ranks; 0: none */
-    bool continued;              /* stopped ranks, to handle that signal */
-    bool lingering;              /* all ranks exited with 0, and left processes */
+    struct event *strays; /* owned: timer, then processes outside rank groups */
+    int end_sig;          /* the last signal sent to stop the ranks; 0: none */
+    bool continued;       /* stopped ranks, to handle that signal */
+    enum agent_linger {
+        LINGER_NONE,
+        LINGER_ALL,              /* all ranks exited with 0, and left processes */
+        LINGER_SOME,             /* spare the groups of ranks that exited by themselves */
+        LINGER_OVER,             /* these are signalled, too */
+    } linger;                    /* while processes may end by themselves */
     struct event *lifelines[2];  /* owned; NULL: none */
     struct heartbeat *heartbeat; /* owned */
     struct silence silence;      /* of the launcher */

@@ -173,6 +173,20 @@ static int handle_log(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+/* Of several hosts the first is named, as the others' processes are mostly the same. */
+static int handle_left(struct job *j, unsigned node, const struct frame *f,
+                       struct ddp_err *err)
+{
+    const char *host = job_is_local(j) ? NULL : j->nodes[node].host->name;
+    if (j->cause.kind == CAUSE_NONE && j->left++ == 0)
+        job_say(j,
+                "ddprun: note: all ranks have exited; ending what they left%s%s: %s (a "
+                "rank has to stay in the foreground: 'setsid --wait')",
+                host ? " on " : "", host ? host : "",
+                ((const struct msg_left *)f->m)->text);
+    return 0;
+}
+
 static int handle_start_failed(struct job *j, unsigned node, const struct frame *f,
                                struct ddp_err *err)
 {
@@ -205,6 +219,7 @@ static int (*const handlers[MSG_TYPES])(struct job *j, unsigned node,
     [MSG_EXIT] = handle_exit,
     [MSG_TERMINATED] = handle_terminated,
     [MSG_LOG] = handle_log,
+    [MSG_LEFT] = handle_left,
     [MSG_START_FAILED] = handle_start_failed,
     [MSG_NODE_LOST] = handle_node_lost,
     [MSG_PONG] = job_handle_pong,

@@ -29,6 +29,9 @@ static void finish(struct job *j)
 static void release_agents(struct job *j)
 {
     job_report_failure(j);
+    if (j->left > 1)
+        job_say(j, "ddprun: note: on %u other host%s, too", j->left - 1,
+                j->left > 2 ? "s" : "");
     job_move(j, JOB_LEAVING, "every node has ended its ranks");
     job_send(j, NODE_ALL, MSG(shutdown, (uint32_t)exit_code(j)));
     if (j->starter)

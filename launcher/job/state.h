@@ -154,7 +154,8 @@ struct job {
     struct cause cause; /* the earliest one of this attempt */
     struct restart restart;
     bool reported;
-    int verdict; /* exit code without a cause; set by plug-ins */
+    unsigned left; /* hosts on which ranks that exited well have left processes */
+    int verdict;   /* exit code without a cause; set by plug-ins */
 
     struct job_ending {
         struct event *timeout, *report_timer; /* owned */

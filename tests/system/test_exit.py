@@ -49,6 +49,16 @@ class Exit(LaunchTest):
         self.assert_ended(launch, 0)
         self.assertEqual((sorted(launch.out.splitlines()), launch.err), (["[0] rank 0", "[1] rank 1"], ""))
 
+    def test_output_through_a_process_that_a_failed_rank_left(self):
+        launch = self.run_to_end("-np", 2, "bash", "-c", "[ $RANK = 0 ] || exec sleep 60; "
+                                 "exec > >(sleep 0.1; exec cat); echo last; exit 3")
+        self.assert_ended(launch, 3)
+        self.assertEqual(launch.out, "[0] last\n")
+        self.assertRegex(launch.err, r"^ddprun: rank 0 on .* exited with status 3 ")
+        launch = self.sh(2, "[ $RANK = 1 ] || { sleep 60 & exit 4; }; sleep 60")  # it is ended without a note
+        self.assert_ended(launch, 4)
+        self.assertNotIn("note:", launch.err)
+
     def test_a_program_in_the_background_is_reported(self):
         launch = self.sh(2, "setsid sleep 60 &")
         self.assert_ended(launch, 0)

@@ -145,6 +145,14 @@ class SshTest(LaunchTest):
         self.assert_ended(failed, 7)
         self.assertRegex(failed.err, "^ddprun: rank 200 on n200 exited with status 7")
 
+    def test_what_ranks_left_on_other_hosts_is_reported(self):
+        for hosts, script, note in (("n1:1,n2:1", "[ $RANK = 0 ] || setsid sleep 60 &", r" on n2: process .*\n"),
+                                    ("n1:1,n2:1,n3:1", "setsid sleep 60 &", r" on n[123]: process .*\n"
+                                     r"ddprun: note: on 2 other hosts, too\n")):
+            run = self.hosts(hosts, script=script)
+            self.assert_ended(run, 0)
+            self.assertRegex(run.err, f"^ddprun: note: all ranks have exited; ending what they left{note}$")
+
     def test_tree_where_only_the_launcher_may_use_ssh(self):
         run = self.hosts("n1:1,n2:1,n3:1", "--tree-width", "1", env={"FAKE_ONEWAY": "1"})
         self.assert_ended(run, 0)

@@ -13,6 +13,12 @@ int duration_parse(const char *text, int64_t *ms, struct ddp_err *err);
 /* Monotonic milliseconds and nanoseconds. */
 int64_t now_ms(void);
 int64_t now_ns(void);
+/* What a wait of `asked_ms` that took `took_ms` counts where a limit counts only time in
+ * which this process ran (common/limit.h). */
+static inline int64_t limit_count_ms(int64_t took_ms, int64_t asked_ms)
+{
+    return took_ms > asked_ms + asked_ms / 2 ? asked_ms : took_ms;
+}
 /* Monotonic milliseconds that go on while the machine is suspended. */
 int64_t boot_ms(void);
 /* Wall-clock nanoseconds since 1970. */

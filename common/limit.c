@@ -1,7 +1,6 @@
 /* common/limit.c - see limit.h */
 #include "common/limit.h"
 
-#include "common/duration.h"
 #include "common/mem.h"
 
 #include <stdlib.h>

@@ -7,13 +7,8 @@
 #ifndef COMMON_LIMIT_H
 #define COMMON_LIMIT_H
 
+#include "common/duration.h"
 #include "common/loop.h"
-
-/* What a wait of `asked_ms` that took `took_ms` counts. */
-static inline int64_t limit_count_ms(int64_t took_ms, int64_t asked_ms)
-{
-    return took_ms > asked_ms + asked_ms / 2 ? asked_ms : took_ms;
-}
 
 struct limit;
 

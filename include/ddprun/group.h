@@ -32,9 +32,10 @@
  * Errors: calls return 0, or -1 with `err` filled; those that return a pointer NULL.
  * Every call has the group's deadline. When a rank dies, every pending and later call on
  * all others fails with the same error, which names it; when the deadline passes, with
- * one that names the missing ranks. The group is then broken: every later call fails at
- * once with the first error, and ddp_group_destroy() is clean. Errors of arguments alone
- * ("root 9 in a group of 2") do not break the group.
+ * one that names the missing ranks. Time in which this process is stopped (SIGSTOP) does
+ * not count. The group is then broken: every later call fails at once with the first
+ * error, and ddp_group_destroy() is clean. Errors of arguments alone ("root 9 in a group
+ * of 2") do not break the group.
  *
  * Threads: one at a time per group and all groups made from it; a call is refused, as far
  * as that is noticed, while another thread waits in one. Strings and arrays of arguments

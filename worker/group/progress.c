@@ -404,18 +404,20 @@ static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
         p->reported = true;
         hang_info_set(g, waited);
     }
-    if (waited < most)
+    if (waited - p->stopped < most)
         return 0;
     ddp_explain_wait(g, (double)most / 1000, err);
     TRY(group_adopt_failure(g, err)); /* another deadline passed before ours */
     return group_break(g, -1, err);
 }
 
-/* Spin while data move, and for spin_ns more, then sleep between checks. */
+/* Spin while data move, and for spin_ns more, then sleep between checks. Time in which
+ * this process is stopped, perhaps with all others (Ctrl-Z), is no part of a deadline. */
 static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
                      struct ddp_err *err)
 {
     struct ddp_err unwanted;
+    int64_t last = 0; /* ms, of the last turn */
     err = err ? err : &unwanted;
     for (;;) {
         for (int i = 0; i < 50; i++) {
@@ -426,9 +428,11 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
             cpu_relax();
         }
         progress_family(g);
-        int64_t now = now_ns(), left = LOOK_MS;
+        int64_t now = now_ns(), left = LOOK_MS, took = last > 0 ? now / MS - last : 0;
         if (p->began == 0)
             p->began = p->looked = now / MS;
+        p->stopped += took - limit_count_ms(took, LOOK_MS);
+        last = now / MS;
         note_moves(g, p, now);
         bool sleepy = now - p->moved_ns >= g->spin_ns;
         if (!sleepy && now / MS - p->looked < LOOK_MS)

@@ -454,6 +454,33 @@ LOOP_TEST(collectives_agree_with_a_plain_sum, TEAM_LAYOUTS)
     assert_team(&team_layouts[_i], check_collectives, NULL);
 }
 
+/* Blocks longer than a staging buffer, which has the data of this host and of others. */
+static void check_long_blocks(struct ddp_group *g, const void *arg)
+{
+    enum { COUNT = 2400007, MODULUS = 1009 };
+    struct ddp_err err = {""};
+    size_t size = (size_t)ddp_group_size(g), rank = (size_t)ddp_group_rank(g);
+    float *mine = malloc(COUNT * sizeof *mine), *all = malloc(size * COUNT * sizeof *all);
+    for (size_t i = 0; i < COUNT; i++)
+        mine[i] = (float)((rank * COUNT + i) % MODULUS);
+    team_ok(g, ddp_all_gather(g, mine, all, COUNT, DDP_F32, &err));
+    for (size_t i = 0; i < size * COUNT; i++)
+        team_assert(g, all[i] == (float)(i % MODULUS), "element %zu is %g", i,
+                    (double)all[i]);
+    team_ok(g, ddp_reduce_scatter(g, all, mine, COUNT, DDP_F32, DDP_SUM, &err));
+    for (size_t i = 0; i < COUNT; i++)
+        team_assert(g, mine[i] == (float)size * all[rank * COUNT + i], "sum %zu is %g", i,
+                    (double)mine[i]);
+    free(mine);
+    free(all);
+}
+
+TEST(blocks_may_be_long)
+{
+    assert_team(&(struct team){.size = 3, .layout = "aab"}, check_long_blocks, NULL);
+    assert_team(&(struct team){.size = 2}, check_long_blocks, NULL);
+}
+
 /* Each rank writes where the next rank of its host will read; the second block lies
  * behind one that is no multiple of a line. */
 static void check_arena(struct ddp_group *g, const void *arg)

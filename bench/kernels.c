@@ -222,6 +222,10 @@ int main(int argc, char **argv)
     const struct kernels *engines[MOST];
     const char *names[MOST];
     int rounds = argc > 1 ? atoi(argv[1]) : 5, n = 0;
+    if (rounds < 1) {
+        fprintf(stderr, "usage: bench-kernels [ROUNDS [ENGINE...]]\n");
+        return 2;
+    }
     for (int i = 0; i < MOST; i++) {
         struct ddp_err err;
         const char *name = argc > 2 ? (i + 2 < argc ? argv[i + 2] : NULL) : all[i];

@@ -151,7 +151,7 @@ static json_t *all_ranks(json_t *const *by_rank, size_t n, const json_t *timed_o
     for (i = 0; i < n; i++) {
         json_t *none = by_rank[i] ? NULL
                                   : json_pack("{s:I, s:s}", "rank", (json_int_t)i,
-                                              "unknown", "not been started");
+                                              "unknown", "not started yet");
         json_array_append_new(ranks, none ? none : by_rank[i]);
     }
     json_array_foreach (timed_out, i, one)

@@ -219,7 +219,8 @@ void agent_end(struct agent *a, int sig, uint32_t grace_ms, uint32_t drain_ms)
     a->drain_ms = drain_ms;
     a->linger = !lingers || !ranks_has_left(a->ranks, 0) ? LINGER_NONE
                 : ranks_succeeded(a->ranks)              ? LINGER_ALL
-                                                         : LINGER_SOME;
+                : a->again ? LINGER_NONE /* data loaders would delay the next attempt */
+                           : LINGER_SOME;
     if (a->state == AGENT_ACTIVE)
         agent_move(a, AGENT_TERMINATING);
     if (usual || a->state == AGENT_DRAINING)

@@ -51,6 +51,11 @@ class Restart(LaunchTest):
         self.assertIn("in 3 attempts, ", lines[5])
         self.assertEqual(len(lines), 6)
 
+    def test_what_a_failed_rank_left_delays_no_attempt(self):
+        launch = self.sh(1, f"[ ${N} = 0 ] || exit 0; (sleep 0.9; echo late) & exit 3", "--max-restarts", 1)
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out, "")  # where no attempt follows, it has a second: test_exit.py
+
     def test_attempts_are_marked_in_files(self):
         launch = self.fails(1, f'echo attempt ${N}', 3, options=[
             "--max-restarts", 1, "--output-filename", self.path("out", "rank.%r.%s")])

@@ -20,6 +20,8 @@ import unittest
 import uuid
 
 DDPRUN = os.environ.get("DDPRUN", "ddprun")
+if os.sep in DDPRUN:  # some tests have another working directory
+    DDPRUN = os.path.abspath(DDPRUN)
 # seconds. Tests need a few; the rest allows for an overloaded machine. Shorter than the minute for
 # which ranks sleep that are to be killed, so that a launch that waits for such a rank is a hang
 DEADLINE = 50.0

@@ -5,6 +5,7 @@
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/report.h"
+#include "launcher/job/advice.h"
 
 #include "common/duration.h"
 #include "common/hostlist.h"
@@ -12,6 +13,7 @@
 #include "common/mem.h"
 #include "common/offload.h"
 #include "common/signame.h"
+#include "launcher/job/advice.h"
 #include "launcher/job/events.h"
 #include "launcher/job/hooks.h"
 #include "launcher/link/heartbeat.h"
@@ -281,28 +283,21 @@ static void report_last_lines(struct job *j)
     }
 }
 
-/* A Python without the program's packages is often not the one that the user meant. The
- * exception is the last line of the rank: one that was caught is not why it failed. */
-static void report_missing_module(struct job *j)
+static void report_advice(struct job *j)
 {
     if (j->cause.kind != CAUSE_EXIT)
         return;
     OWNED char *tail = output_tail(j->output, j->cause.rank);
-    char name[256];
     size_t size = strlen(tail);
     while (size > 0 && strchr("\r\n", tail[size - 1]))
         tail[--size] = '\0';
-    const char *last = strrchr(tail, '\n'), *python = j->opts->interpreter;
-    int end = 0;
-    last = last ? last + 1 : tail;
-    sscanf(last, "ModuleNotFoundError: No module named '%255[A-Za-z0-9_.]'%n", name,
-           &end);
-    if (end > 0 && last[end] == '\0')
-        job_say(j,
-                "ddprun: note: the Python of rank %d on %s%s%s%s has no module '%s': "
-                "activate the environment that has it, or give the path of its python",
-                j->cause.rank, host_name(j, j->cause.rank), python ? " (" : "",
-                python ? python : "", python ? ")" : "", name);
+    const char *last = strrchr(tail, '\n'), *from = j->opts->interpreter;
+    OWNED char *python = xasprintf("the Python of rank %d on %s%s%s%s", j->cause.rank,
+                                   host_name(j, j->cause.rank), from ? " (" : "",
+                                   from ? from : "", from ? ")" : "");
+    OWNED char *advice = advice_on(last ? last + 1 : tail, python);
+    if (advice)
+        job_say(j, "ddprun: note: %s", advice);
 }
 
 /* "the name cannot be resolved" of "node03: the name cannot be resolved". */
@@ -422,7 +417,7 @@ void job_report_failure(struct job *j)
     job_say(j, "ddprun: %s%s", what, rest);
     report_exception(j);
     report_last_lines(j);
-    report_missing_module(j);
+    report_advice(j);
     report_other_hosts(j);
     report_loss_hint(j);
     report_own_sleep(j);

@@ -208,9 +208,11 @@ class Spank(test_sched.JobTest):
             [os.path.join(hosts.SOURCE, "tests/interop/torch-env.sh")],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False,
         ).stdout.strip()
-        has_torch = "-c 'import importlib.util as u; print(u.find_spec(\"torch\") and \"yes\")'"
+        # Debian 13's own has no libuv, and so no store
+        has_torch = ("-c 'from torch.distributed import TCPStore as T; "
+                     "T(\"127.0.0.1\", 0, is_master=True, wait_for_workers=False); print(\"yes\")'")
         for self.user, python in (("alice", "/usr/bin/python3"), ("alice", made), ("root", made)):
-            if python and "yes" in self.srun(f"{python} {has_torch}"):
+            if python and "yes" in self.srun(f"{python} {has_torch}").splitlines():
                 break
         else:
             self.skipTest("no PyTorch that a user of the lab can read; needs torch")

@@ -127,6 +127,15 @@ class Exit(LaunchTest):
             self.assertIn("ModuleNotFoundError: No module named '", launch.err)
             self.assertNotIn("has no module", launch.err)
 
+    def test_a_pytorch_without_libuv_gets_advice(self):
+        line = "use_libuv was requested but PyTorch was build without libuv support"  # Debian 13's package
+        for line, told in ((line, True), (line + ", they say", False)):
+            launch = self.run_to_end("-np", 2, "python3", "-c", f"raise RuntimeError('{line}')")
+            self.assert_ended(launch, 1)
+            self.assertEqual("note: the Python of rank" in launch.err and launch.err.endswith(
+                "a PyTorch without libuv, as Debian 13's package is: try 'ddprun --store rank0 -x USE_LIBUV=0', "
+                "or pip's PyTorch\n"), told)
+
     def test_the_exception_is_passed_on_to_an_agent_above(self):
         said = r'{"message": {"message": "ValueError: boom \"x\"\n", "extraInfo": {}}}'
         outer = self.path("outer.json")

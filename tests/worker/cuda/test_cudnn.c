@@ -2,6 +2,7 @@
  * needs no GPU for that, only a description of one ("deviceless ahead-of-time
  * compilation"). The calls that take a handle are wrapped (meson.build), and pass the
  * description instead; so is that for memory. Nothing is executed. */
+#define CASE_SECONDS 600
 #include "tests/support/suite.h"
 
 #include "common/mem.h"

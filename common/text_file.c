@@ -18,11 +18,29 @@
 
 enum { FIRST_BYTES = 4096 };
 
-ssize_t text_file_fill(int fd, char *text, size_t size, int64_t silence_ms)
+int text_file_open(const struct text_source *from, struct ddp_err *err)
+{
+    int fd = open(from->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd < 0 ? err_errno(err, "cannot open the %s '%s'", from->what, from->path)
+                  : fd;
+}
+
+static int cannot_read(const struct text_source *from, struct ddp_err *err)
+{
+    if (errno == EISDIR)
+        return err_set(err, "the %s '%s' is a directory", from->what, from->path);
+    if (errno == ETIMEDOUT)
+        return err_set(err, "nothing came from the %s '%s' in %.4g s", from->what,
+                       from->path, (double)from->silence_ms / 1e3);
+    return err_errno(err, "cannot read the %s '%s'", from->what, from->path);
+}
+
+ssize_t text_file_fill(const struct text_source *from, int fd, char *text, size_t size,
+                       struct ddp_err *err)
 {
     size_t n = 0;
     while (n < size) {
-        ssize_t got = sock_await(fd, POLLIN, now_ms() + silence_ms) < 0
+        ssize_t got = sock_await(fd, POLLIN, now_ms() + from->silence_ms) < 0
                           ? -1
                           : read(fd, text + n, size - n);
         if (got == 0)
@@ -30,38 +48,26 @@ ssize_t text_file_fill(int fd, char *text, size_t size, int64_t silence_ms)
         if (got > 0)
             n += (size_t)got;
         else if (errno != EINTR && errno != EAGAIN)
-            return -1;
+            return cannot_read(from, err);
     }
     return (ssize_t)n;
-}
-
-static int cannot_read(const char *what, const char *path, int64_t silence_ms,
-                       struct ddp_err *err)
-{
-    return errno == EISDIR      ? err_set(err, "the %s '%s' is a directory", what, path)
-           : errno == ETIMEDOUT ? err_set(err, "nothing came from the %s '%s' in %.4g s",
-                                          what, path, (double)silence_ms / 1e3)
-                                : err_errno(err, "cannot read the %s '%s'", what, path);
 }
 
 char *text_file_load(const char *what, const char *path, size_t max, int64_t silence_ms,
                      size_t *size, struct ddp_err *err)
 {
-    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const struct text_source from = {what, path, silence_ms};
+    SCOPED(close_fd) int fd = text_file_open(&from, err);
     OWNED char *text = NULL;
-    if (fd < 0) {
-        err_errno(err, "cannot open the %s '%s'", what, path);
-        return NULL;
-    }
     size_t room = 0;
+    if (fd < 0)
+        return NULL;
     for (*size = 0; *size == room && room <= max;) {
         room = room ? room * 2 : FIRST_BYTES;
         text = xrealloc(text, room + 1, 1);
-        ssize_t got = text_file_fill(fd, text + *size, room - *size, silence_ms);
-        if (got < 0) {
-            cannot_read(what, path, silence_ms, err);
+        ssize_t got = text_file_fill(&from, fd, text + *size, room - *size, err);
+        if (got < 0)
             return NULL;
-        }
         *size += (size_t)got;
     }
     if (*size > max) {

@@ -11,10 +11,16 @@
 /* bytes; ms: without a byte from a pipe, whose writer may be late or never come */
 enum { TEXT_FILE_MAX = 1 << 20, TEXT_FILE_SILENCE_MS = 10000 };
 
-/* Read to the end of the file, at most `size` bytes. A FIFO is opened with O_NONBLOCK,
- * which else waits for its writer. Returns how many, or -1 with errno: ETIMEDOUT after
- * `silence_ms` without any. */
-ssize_t text_file_fill(int fd, char *text, size_t size, int64_t silence_ms);
+/* A file to be read, and how errors call it. */
+struct text_source {
+    const char *what, *path;
+    int64_t silence_ms; /* of a pipe: an error */
+};
+/* Open for text_file_fill(): a FIFO would else be waited for. */
+int text_file_open(const struct text_source *from, struct ddp_err *err);
+/* Read to the end of the file, at most `size` bytes. Returns how many, or -1. */
+ssize_t text_file_fill(const struct text_source *from, int fd, char *text, size_t size,
+                       struct ddp_err *err);
 
 /* The whole file, or what a pipe such as <(command) has, at most `max` bytes (a multiple
  * of 1 MiB), and '\0'; the caller frees. NULL with an error, which calls it the `what`.

@@ -6,7 +6,6 @@
 #include "common/scoped.h"
 #include "common/text_file.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +36,15 @@ static int from_file(const char *path, const struct ambient_job *o, struct peer_
 {
     char text[FILE_MAX];
     struct stat st;
-    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : text_file_fill(fd, text, sizeof text, TEXT_FILE_SILENCE_MS);
-    int rc = 0;
-    if (n < 0 && errno == ETIMEDOUT)
-        rc = err_set(err, "nothing came from --peer-key '%s' in %.4g s", path,
-                     (double)TEXT_FILE_SILENCE_MS / 1e3);
-    else if (n < 0 || fstat(fd, &st) < 0)
-        rc = err_errno(err, "cannot read --peer-key '%s'", path);
-    else if (st.st_mode & 077)
-        rc = err_set(err, "--peer-key '%s' can be read by others: chmod 600 it", path);
+    const struct text_source from = {"file of --peer-key", path, TEXT_FILE_SILENCE_MS};
+    SCOPED(close_fd) int fd = text_file_open(&from, err);
+    ssize_t n = fd < 0 ? -1 : text_file_fill(&from, fd, text, sizeof text, err);
+    int rc =
+        n < 0                ? -1
+        : fstat(fd, &st) < 0 ? err_errno(err, "cannot read --peer-key '%s'", path)
+        : st.st_mode & 077
+            ? err_set(err, "--peer-key '%s' can be read by others: chmod 600 it", path)
+            : 0;
     while (rc == 0 && n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
         n--;
     if (rc == 0)

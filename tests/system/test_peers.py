@@ -361,7 +361,7 @@ class Keys(Peers):
         short = self.write("short", "xyz\n", 0o600)
         for args, line in ((("--peer-key", loose), "can be read by others"),
                            (("--peer-key", short), "too short"),
-                           (("--peer-key", self.path("none-there")), "cannot read"),
+                           (("--peer-key", self.path("none-there")), "cannot open the file of --peer-key"),
                            (("--peer-key", "none"), "--peer-key none needs -H")):
             launch = self.node(0, 2, *args, "true")
             self.all_end([launch], 125)

@@ -177,13 +177,16 @@ static int handle_log(struct job *j, unsigned node, const struct frame *f,
 static int handle_left(struct job *j, unsigned node, const struct frame *f,
                        struct ddp_err *err)
 {
+    const struct msg_left *m = f->m;
     const char *host = job_is_local(j) ? NULL : j->nodes[node].host->name;
-    if (j->cause.kind == CAUSE_NONE && j->left++ == 0)
+    if (j->cause.kind != CAUSE_NONE)
+        return 0;
+    j->left++;
+    if (j->left == 1)
         job_say(j,
                 "ddprun: note: all ranks have exited; ending what they left%s%s: %s (a "
                 "rank has to stay in the foreground: 'setsid --wait')",
-                host ? " on " : "", host ? host : "",
-                ((const struct msg_left *)f->m)->text);
+                host ? " on " : "", host ? host : "", m->text);
     return 0;
 }
 

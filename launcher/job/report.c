@@ -5,7 +5,6 @@
  */
 #define LOG_SUBSYS "job"
 #include "launcher/job/report.h"
-#include "launcher/job/advice.h"
 
 #include "common/duration.h"
 #include "common/hostlist.h"

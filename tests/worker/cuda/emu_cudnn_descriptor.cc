@@ -15,19 +15,17 @@ struct rule {
 
 enum { NO_PART = -1, ANY_OPERATION = -2 };
 
-#define RANGE(owner, name, type, from, to)                                              \
+#define ROW(owner, name, type, from, to, part)                                          \
     {                                                                                   \
         CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, CUDNN_TYPE_##type, from, \
-            to, NO_PART                                                                 \
+            to, part                                                                    \
     }
-#define VALUES(owner, name, type, n) RANGE(owner, name, type, n, n)
-#define PLACES(owner, name, type)    RANGE(owner, name, type, 3, 14)
-#define MAYBE(owner, name, type)     RANGE(owner, name, type, 0, 1)
-#define PARTS(owner, name, from, to, part)                     \
-    {                                                          \
-        CUDNN_BACKEND_##owner##_DESCRIPTOR, CUDNN_ATTR_##name, \
-            CUDNN_TYPE_BACKEND_DESCRIPTOR, from, to, part      \
-    }
+#define RANGE(owner, name, type, from, to) ROW(owner, name, type, from, to, NO_PART)
+#define VALUES(owner, name, type, n)       RANGE(owner, name, type, n, n)
+#define PLACES(owner, name, type)          RANGE(owner, name, type, 3, 14)
+#define MAYBE(owner, name, type)           RANGE(owner, name, type, 0, 1)
+#define PARTS(owner, name, from, to, part) \
+    ROW(owner, name, BACKEND_DESCRIPTOR, from, to, part)
 #define PART(owner, name, part) \
     PARTS(owner, name, 1, 1, CUDNN_BACKEND_##part##_DESCRIPTOR)
 #define OPERATION(kind, name, a, b, c)                                                   \
@@ -106,6 +104,7 @@ static const rule *rule_of(const descriptor *d, cudnnBackendAttributeName_t name
             return &r;
     return nullptr;
 }
+
 size_t size_of(cudnnBackendAttributeType_t type)
 {
     switch (int(type)) {
@@ -120,6 +119,7 @@ size_t size_of(cudnnBackendAttributeType_t type)
         return 4;
     }
 }
+
 static bool good_part(const descriptor *part, int wanted)
 {
     bool operation =
@@ -132,6 +132,7 @@ static bool good_part(const descriptor *part, int wanted)
     return part->final &&
            (wanted == ANY_OPERATION ? operation : int(part->type) == wanted);
 }
+
 cudnnStatus_t descriptor_set(descriptor &d, cudnnBackendAttributeName_t name,
                              cudnnBackendAttributeType_t type, int64_t count,
                              const void *values)
@@ -165,6 +166,7 @@ static emu_tensor tensor_of(const descriptor &t)
     return {t.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE), int(d[0]), int(d[1]),
             int(d[2]), int(d[3])};
 }
+
 operation operation_of(const descriptor &o)
 {
     static const cudnnBackendAttributeName_t names[][5] = {
@@ -200,6 +202,7 @@ operation operation_of(const descriptor &o)
     all.beta = o.one<float>(names[which][4]);
     return all;
 }
+
 static bool good_tensor(const descriptor &t)
 {
     const int64_t *d = t.all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
@@ -239,6 +242,7 @@ static bool good_operation(const descriptor &d)
     return uids.size() == 3 && o.is.fits() &&
            (o.beta == 0 || (o.beta == 1 && o.is.which == 2));
 }
+
 bool descriptor_fits(const descriptor &d)
 {
     switch (int(d.type)) {

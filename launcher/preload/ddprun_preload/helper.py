@@ -8,7 +8,7 @@ import time
 from . import HERE, RANK, vanish
 from .first_steps import first_steps
 from .imported import Imported
-from .process import SIGKILL, count_threads, die_with_parent, without_cuda
+from .process import SIGKILL, count_threads, die_with_parent, refuses_cuda
 from .rank_start import RankStart, set_environment
 from .record import CAREFUL, OURS, Cache, changed_at, origins, write_file
 
@@ -16,7 +16,7 @@ from .record import CAREFUL, OURS, Cache, changed_at, origins, write_file
 GOOD = set("""PIL accelerate cv2 datasets diffusers einops huggingface_hub matplotlib numpy omegaconf
     pandas scipy sklearn timm torch torchvision tqdm transformers yaml""".split())
 REFUSED = 75  # exit status of a child whose imports failed a check
-UNFIT = 76  # and of one in which torch.cuda would not work
+NO_CUDA = 76  # and of one in which torch.cuda refuses to work
 # Read by C libraries when they are loaded; Python's os.environ does not have them. pyarrow, and so
 # pandas and datasets, allocates by mimalloc, and would start a thread of a jemalloc that is not used.
 QUIET = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -37,7 +37,7 @@ class Helper:
         self.agent, self.rank = agent, rank  # pid; what each rank does at its start-up
         self.own = {}  # variables: rank_start.set_environment()
         self.missing = None  # the exception if the user has no sitecustomize
-        self.has_imported = self.skipped = self.unfit = False
+        self.has_imported = self.skipped = self.counted_cuda = False
         self.waiting = []  # pids of the processes that this one was forked from
         self.cache, self.forked_at = None, 0
         self.record, self.files = "", [OURS, *sys.path]
@@ -95,7 +95,7 @@ class Helper:
         if not later and (top in sys.modules or top in getattr(sys, "stdlib_module_names", ())):
             return False
         first, self.has_imported = not self.has_imported, True
-        if first or self.cache.good or self.unfit or count_threads():
+        if first or self.cache.good or self.counted_cuda or count_threads():
             return False
         if top in GOOD and not later and not self.cache.careful:
             self.skipped = True
@@ -104,8 +104,8 @@ class Helper:
         parent = os.getpid()
         pid = self.watch.random_numbers.fork()
         if pid == 0:
-            if without_cuda():
-                os._exit(UNFIT)
+            if refuses_cuda():
+                os._exit(NO_CUDA)
             self.waiting.append(parent)
             self.forked_at = i
             die_with_parent()
@@ -113,8 +113,8 @@ class Helper:
                 os._exit(0)
             return False
         _, status = os.waitpid(pid, 0)
-        self.unfit = os.WIFEXITED(status) and os.WEXITSTATUS(status) == UNFIT
-        if self.unfit:
+        self.counted_cuda = os.WIFEXITED(status) and os.WEXITSTATUS(status) == NO_CUDA
+        if self.counted_cuda:
             return False
         if not os.WIFEXITED(status) or os.WEXITSTATUS(status) != REFUSED:
             os._exit(0)  # the child has ended in another way

@@ -62,7 +62,7 @@ def cuda():
     return "an import has initialised CUDA" if used else None
 
 
-def without_cuda():
+def refuses_cuda():
     """In a fork: torch refuses to initialise CUDA, as the parent has counted the devices, by
     torch.cuda.is_available(), say."""
     torch = sys.modules.get("torch")

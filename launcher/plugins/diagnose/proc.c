@@ -3,6 +3,8 @@
 
 #include "common/ancestry.h"
 #include "common/mem.h"
+#include "common/text_file.h"
+#include "include/ddprun/err.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,7 +25,7 @@ static const struct {
     {'Z', "exited"},
 };
 
-enum { FILE_MAX = 8191 };
+enum { FILE_MAX = 8191, MAPS_MAX = 16 << 20 };
 
 /* A file of the process, cut at FILE_MAX, with a NUL; malloc'ed, NULL: unreadable. */
 static char *proc_file(pid_t pid, const char *name, size_t *size)
@@ -114,14 +116,12 @@ uint64_t proc_signals(pid_t pid, const char *masks)
 bool proc_maps(pid_t pid, const char *text)
 {
     char path[32];
-    OWNED char *line = NULL;
-    size_t room = 0;
-    bool found = false;
+    size_t size;
+    struct ddp_err err;
     snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
-    SCOPED(close_file) FILE *f = fopen(path, "re");
-    while (f && !found && getline(&line, &room, f) > 0)
-        found = strstr(line, text) != NULL;
-    return found;
+    OWNED char *maps = text_file_load("map of memory", path, MAPS_MAX,
+                                      TEXT_FILE_SILENCE_MS, &size, &err);
+    return maps && strstr(maps, text);
 }
 
 static size_t add_children(pid_t pid, pid_t *pids, size_t n, size_t max)

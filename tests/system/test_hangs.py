@@ -449,6 +449,7 @@ class Hangs(launch.LaunchTest):
         job = self.start("-np", 3, "--hang-after", "4s", "--on-hang", "stop", os.environ["HANG_GROUP"],
                          cwd=self.folder.name)
         launch.wait_until(lambda: job.out.count("up") == 3)
+        time.sleep(1)  # until they wait: a rank that is stopped before that counts from its first look
         job.signal(signal.SIGTSTP)
         launch.wait_until(lambda: launch.state_of(job.process.pid) == "T")
         time.sleep(6)

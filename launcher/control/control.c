@@ -187,7 +187,6 @@ static void on_timer(evutil_socket_t nothing, short what, void *arg)
 {
     struct control *c = arg;
     struct ddp_err err;
-    rundir_clean();
     int fd = rundir_make(make_socket, c, &err);
     if (fd < 0) {
         log_info("no control socket: %s", err.text);

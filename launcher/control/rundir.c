@@ -1,13 +1,13 @@
 /* launcher/control/rundir.c - see rundir.h */
 #include "launcher/control/rundir.h"
 
+#include "common/ancestry.h"
 #include "common/err.h"
 #include "common/mem.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,8 @@ static bool is_unlocked(const char *path)
 }
 
 /* Was its launcher killed? One that is not here may be in another namespace of pids, with
- * the same /tmp. */
+ * the same /tmp. One that is here may not listen yet, or not have locked its token; else
+ * its pid is now another program's. */
 static bool is_stale(const char *path, const char *name)
 {
     bool token = strncmp(name, RUNDIR_TOKEN, strlen(RUNDIR_TOKEN)) == 0;
@@ -115,7 +116,9 @@ static bool is_stale(const char *path, const char *name)
     if (!token && !is_job(job))
         return false;
     const char *pid = token ? name + strlen(RUNDIR_TOKEN) : job;
-    if (kill((pid_t)strtol(pid, NULL, 10), 0) == 0 || errno != ESRCH)
+    struct ancestry_proc p;
+    if (ancestry_read((pid_t)strtol(pid, NULL, 10), &p) && p.state != 'Z' &&
+        (name[0] == '.' || strcmp(p.name, "ddprun") == 0))
         return false;
     return token ? is_unlocked(path) : is_refused(path);
 }
@@ -125,13 +128,16 @@ static void list_place(const char *dir, struct strv *sockets)
     struct stat st;
     bool safe = is_ours(dir, &st, false) && !(st.st_mode & 077);
     SCOPED(close_folder) DIR *d = safe ? opendir(dir) : NULL;
+    bool removed = false;
     for (const struct dirent *e; d && (e = readdir(d));) {
         OWNED char *path = xasprintf("%s/%s", dir, e->d_name);
         if (is_stale(path, e->d_name))
-            unlink(path);
+            removed |= unlink(path) == 0;
         else if (is_job(e->d_name))
             strv_push(sockets, path);
     }
+    if (removed)
+        rmdir(dir); /* if it is empty */
 }
 
 void rundir_list(struct strv *sockets)

@@ -26,7 +26,8 @@ void rundir_leave(void);
 #define RUNDIR_TOKEN ".token-"
 
 /* The sockets of jobs: their paths. In both places, as the job's environment may have
- * been another. Removes what killed launchers have left. */
+ * been another. Removes what killed launchers have left, and a directory that is empty
+ * then. */
 void rundir_list(struct strv *sockets);
 void rundir_clean(void); /* only that */
 

@@ -22,6 +22,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/kill_tree.h"
 #include "launcher/control/control.h"
+#include "launcher/control/rundir.h"
 #include "launcher/job/attempt.h"
 #include "launcher/job/describe.h"
 #include "launcher/job/events.h"
@@ -328,4 +329,5 @@ void job_destroy(struct job *j)
     free(j->ranks);
     plan_destroy(j->plan);
     free(j);
+    rundir_clean(); /* also by the local agent of a launcher that was killed */
 }

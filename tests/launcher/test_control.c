@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -296,6 +297,43 @@ TEST(files_of_killed_launchers_are_removed)
     ck_assert(!is_there(".token-99999997"));
 }
 
+static char *of_pid(const char *before, pid_t pid, const char *after)
+{
+    return xasprintf("%s%d%s", before, (int)pid, after);
+}
+
+TEST(files_of_a_pid_that_is_used_again_are_removed)
+{
+    char *ours = of_pid("", getpid(), "-dddd"), *early = of_pid(".", getpid(), "-dddd"),
+         *token = of_pid(".token-", getpid(), "");
+    leave_socket(ours, false);
+    leave_socket(early, false); /* of a launcher, it would listen soon, */
+    close(leave_token(token));  /* and lock this */
+    rundir_clean();
+    ck_assert(!is_there(ours));
+    ck_assert(is_there(early));
+    ck_assert(is_there(token));
+    free(ours);
+    free(early);
+    free(token);
+}
+
+TEST(the_last_file_of_a_killed_launcher_is_removed_with_the_folder)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    siginfo_t ended; /* a zombie, as the launcher of a script that does not wait for it */
+    ck_assert_int_eq(waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOWAIT), 0);
+    char *name = of_pid("", pid, "-eeee"), *token = of_pid(".token-", pid, "");
+    leave_socket(name, false);
+    close(leave_token(token));
+    rundir_clean();
+    ck_assert(!is_there(""));
+    free(name);
+    free(token);
+}
+
 /* In the first two calls another job has just ended. */
 static int make_third(const char *folder, void *count)
 {
@@ -345,6 +383,7 @@ TEST(a_job_without_a_runtime_directory_is_found)
 {
     struct ddp_err err;
     char *name = xasprintf("%d-cccc", (int)getpid());
+    prctl(PR_SET_NAME, "ddprun"); /* other tests' launchers clean up there */
     unsetenv("XDG_RUNTIME_DIR");
     leave_socket(name, true);
     setenv("XDG_RUNTIME_DIR", dir, 1);

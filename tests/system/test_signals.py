@@ -265,6 +265,15 @@ class Launcher(LaunchTest):
         launch.wait()
         self.assertEqual(who_is_left(self.mark), {})
 
+    def test_a_launcher_killed_leaves_no_file(self):
+        """Its agent removes them, also while the launcher's parent has not waited for it."""
+        folder = self.path("ddprun")
+        launch = self.start("-np", 1, "--ui=127.0.0.1:0", "sleep", 60, env={"XDG_RUNTIME_DIR": self.folder.name})
+        self.assertTrue(wait_until(lambda: os.path.exists(folder) and len(os.listdir(folder)) == 2))
+        os.kill(launch.process.pid, signal.SIGKILL)
+        self.assertEqual(who_is_left(self.mark), {})
+        self.assertFalse(os.path.exists(folder))
+
     def test_a_launcher_stopped_and_killed_leaves_nobody(self):
         launch = self.running(STUBBORN)
         launch.signal(signal.SIGSTOP)

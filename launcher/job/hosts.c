@@ -6,10 +6,12 @@
  * planned (spares.c). The allocation has room for hosts whose names are not known yet;
  * such an entry has an empty name and is `gone`.
  */
+#define LOG_SUBSYS "job"
 #include "launcher/job/hosts.h"
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "launcher/job/attempt.h"
 #include "launcher/job/events.h"
@@ -130,12 +132,17 @@ int job_await_peers(struct job *j, struct ddp_err *err)
 void job_host_joined(struct job *j, unsigned node)
 {
     struct job_node *n = &j->nodes[node];
+    struct ddp_err err;
+    int room;
     n->unasked = n->ended = j->state >= JOB_TERMINATING;
     alloc_resolve(j->alloc, node, (int)n->hello.ngpus);
-    bool later = j->state == JOB_RUNNING && j->plan->nnodes < j->opts->nnodes &&
+    bool fits = plan_cap(j->opts, n->host, &room, &err) == 0;
+    bool later = fits && j->state == JOB_RUNNING && j->plan->nnodes < j->opts->nnodes &&
                  j->opts->grow == GROW_AT_RESTART && j->opts->elastic == ELASTIC_RESTART;
     job_say(j, "ddprun: %s has joined the job%s", n->host->name,
             later ? "; it gets ranks at the next restart (--grow)" : "");
+    if (!fits)
+        log_warn("no ranks on %s: %s", n->host->name, err.text);
     event_emit(j, "host_added", "{s:i, s:o, s:i}", "node", (int)node, "host",
                event_text(n->host->name), "slots", n->host->slots);
     if (j->state == JOB_RUNNING)

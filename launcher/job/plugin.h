@@ -161,10 +161,13 @@ void job_host_forget(struct job *j, unsigned node); /* its entry may be used aga
 void job_host_offered(struct job *j, unsigned node, bool offered);    /* it is listed */
 void job_host_failed(struct job *j, unsigned node, const char *line); /* its start has */
 bool job_node_usable(const struct job_node *n);
-bool job_has_enough(struct job *j);     /* nodes for another attempt? */
-bool job_any_held(const struct job *j); /* not known yet: one may be released */
-bool job_can_grow(const struct job *j); /* would the next attempt have more nodes? */
-bool job_can_drop(const struct job *j); /* ... without those that are not offered? */
+bool job_has_enough(struct job *j);       /* nodes for another attempt? */
+bool job_any_held(const struct job *j);   /* not known yet: one may be released */
+bool job_can_grow(const struct job *j);   /* would the next attempt have more nodes? */
+bool job_can_drop(const struct job *j);   /* ... without those that are not offered? */
+bool job_can_resize(const struct job *j); /* ... another number of ranks on some? */
+/* Ranks that the node may have; 0: it has too few slots for --nproc-per-node. */
+int job_node_room(const struct job *j, const struct job_node *n);
 /* Stop the ranks and start them again, with other nodes: one line. */
 void job_resize(struct job *j, const char *why);
 

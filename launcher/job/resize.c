@@ -45,15 +45,11 @@ struct headroom {
 static bool may_add(const struct job *j, const struct job_node *n, struct headroom left,
                     int *ranks)
 {
-    struct ddp_err err;
     if (n->place >= 0 || !job_node_usable(n) || left.nodes <= 0 || left.ranks <= 0)
         return false;
-    int rc = plan_cap(j->opts, n->host, ranks, &err);
-    if (rc < 0)
-        log_info("no ranks on %s: %s", n->host->name, err.text);
-    else if (*ranks > left.ranks)
-        *ranks = left.ranks;
-    return rc == 0;
+    int room = job_node_room(j, n);
+    *ranks = room < left.ranks ? room : left.ranks;
+    return room > 0;
 }
 
 static struct headroom headroom_of(const struct job *j)
@@ -140,16 +136,6 @@ void job_end_node(struct job *j, unsigned node)
     job_send(j, node,
              MSG(terminate, .number = SIGTERM, .grace_ms = (uint32_t)j->opts->grace_ms,
                  .again = true));
-}
-
-bool job_node_resized(const struct job *j, unsigned node)
-{
-    const struct job_node *n = &j->nodes[node];
-    struct ddp_err err;
-    int ranks;
-    return n->resized && n->place >= 0 && job_node_usable(n) &&
-           plan_cap(j->opts, n->host, &ranks, &err) == 0 &&
-           ranks != j->plan->nodes[n->place].nlocal;
 }
 
 void job_node_vacate(struct job *j, unsigned node)

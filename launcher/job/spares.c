@@ -57,28 +57,32 @@ static bool fits(const struct job *j, const struct job_node *n, int place)
     return job_node_usable(n) && n->place < 0 && has_slots(j, n, place);
 }
 
-/* Nodes that may have ranks; `leaving` ones as well? */
-static size_t count_usable(const struct job *j, bool leaving)
+int job_node_room(const struct job *j, const struct job_node *n)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        n += works(&j->nodes[i]) && (leaving || !j->nodes[i].leaving);
-    return n;
+    struct ddp_err err;
+    int ranks;
+    return plan_cap(j->opts, n->host, &ranks, &err) == 0 ? ranks : 0;
+}
+
+/* Nodes that may have ranks, and how many; `leaving` ones as well? */
+static int count_usable(const struct job *j, bool leaving, int *ranks)
+{
+    int nodes = 0;
+    *ranks = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const struct job_node *n = &j->nodes[i];
+        int room = works(n) && (leaving || !n->leaving) ? job_node_room(j, n) : 0;
+        nodes += room > 0;
+        *ranks += room;
+    }
+    return nodes;
 }
 
 /* May the job go on with those nodes, min_nnodes at least and with room for min_np ranks?
  * If not without the `leaving` ones, these stay while they work. */
 static bool nodes_suffice(const struct job *j, bool leaving)
 {
-    struct ddp_err err;
-    int nodes = 0, ranks = 0, cap;
-    for (size_t i = 0; i < j->alloc->nnodes && j->opts->min_nnodes > 0; i++) {
-        const struct job_node *n = &j->nodes[i];
-        if (!works(n) || (n->leaving && !leaving))
-            continue;
-        nodes++;
-        ranks += plan_cap(j->opts, n->host, &cap, &err) == 0 ? cap : 0;
-    }
+    int ranks, nodes = count_usable(j, leaving, &ranks);
     return j->opts->min_nnodes > 0 && nodes >= j->opts->min_nnodes &&
            ranks >= j->opts->min_np;
 }
@@ -145,9 +149,10 @@ bool job_can_replace(struct job *j)
 
 bool job_can_grow(const struct job *j)
 {
+    int ranks;
     return j->plan && j->opts->min_nnodes > 0 && j->plan->nnodes < j->opts->nnodes &&
            (j->opts->max_np == 0 || j->plan->nranks < j->opts->max_np) &&
-           count_usable(j, false) > (size_t)j->plan->nnodes;
+           count_usable(j, false, &ranks) > j->plan->nnodes;
 }
 
 bool job_can_drop(const struct job *j)
@@ -155,6 +160,22 @@ bool job_can_drop(const struct job *j)
     bool any = false;
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         any |= j->nodes[i].leaving && j->nodes[i].place >= 0;
+    return any && nodes_suffice(j, false);
+}
+
+bool job_node_resized(const struct job *j, unsigned node)
+{
+    const struct job_node *n = &j->nodes[node];
+    int room =
+        n->resized && n->place >= 0 && job_node_usable(n) ? job_node_room(j, n) : 0;
+    return room > 0 && room != j->plan->nodes[n->place].nlocal;
+}
+
+bool job_can_resize(const struct job *j)
+{
+    bool any = false;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++)
+        any |= job_node_resized(j, i);
     return any && nodes_suffice(j, false);
 }
 
@@ -177,7 +198,10 @@ bool job_survives_start(const struct job *j)
 
 bool job_go_without(struct job *j)
 {
-    if (count_usable(j, true) < least_at_start(j))
+    size_t n = 0;
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        n += works(&j->nodes[i]);
+    if (n < least_at_start(j))
         return false;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (!j->nodes[i].trouble)
@@ -205,7 +229,8 @@ static int plan_again(struct job *j, struct ddp_err *err)
     bool keep = !nodes_suffice(j, false);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         const struct job_node *n = &j->nodes[i];
-        j->alloc->nodes[i].gone = !works(n) || (n->leaving && !keep);
+        j->alloc->nodes[i].gone =
+            !works(n) || (n->leaving && !keep) || job_node_room(j, n) == 0;
         j->alloc->nodes[i].turn = (unsigned)(n->place >= 0 ? n->place : before);
     }
     if (job_make_plan(j, err) < 0)
@@ -221,7 +246,7 @@ int job_replace_lost(struct job *j, struct ddp_err *err)
         return err_set(err, "no host is left for the place of the lost one");
     if (enough)
         pair(j, true);
-    if (!enough || job_can_grow(j))
+    if (!enough || job_can_grow(j) || job_can_resize(j))
         return plan_again(j, err);
     job_shape(&j->job, j->plan); /* it names the hosts */
     return 0;

@@ -25,11 +25,10 @@ class Elastic(LabTest):
         return sorted((int(w[-8]), w[-7], *map(int, w[-5:-1]), w[-1]) for w in words
                       if len(w) >= 8 and w[-6] == str(attempt))
 
-    def expect(self, launch, attempt, *numbers, slots=2):
-        """The world of this attempt: these hosts, in their order."""
-        size = len(numbers) * slots
-        world = [(r, node(numbers[r // slots]), size, r // slots, len(numbers), slots)
-                 for r in range(size)]
+    def expect(self, launch, attempt, *numbers, slots=(2,) * 8):
+        """The world of this attempt: these hosts, in their order, with so many ranks each."""
+        places = [p for p in range(len(numbers)) for _ in range(slots[p])]
+        world = [(r, node(numbers[p]), len(places), p, len(numbers), slots[p]) for r, p in enumerate(places)]
         masters = [f"10.77.0.{numbers[0]}"] + ["127.0.0.1"] * (len(numbers) == 1)
         if not wait_until(lambda: any(
             self.lines(launch, attempt) == [(*rank, m) for rank in world] for m in masters)):
@@ -216,6 +215,40 @@ class Discovery(Listed):
         self.assertEqual([n for n in (3, 4) if self.on_host(n)], [])
         self.lose(2)
         self.wait_for(launch, "node003 has joined", "err")
+        self.end(launch)
+
+    def test_slots_that_change(self):
+        self.list("node001:2", "node002:1")
+        launch = self.begin("--grow", "now")
+        self.expect(launch, 0, 1, 2, slots=(2, 1))
+        self.list("node001:2", "node002:3")
+        self.expect(launch, 1, 1, 2, slots=(2, 3))
+        self.list("node001:1", "node002:3")
+        self.expect(launch, 2, 1, 2, slots=(1, 3))
+        self.end(launch)
+
+    def test_slots_that_change_count_at_the_next_restart(self):
+        read = self.path("read")
+        self.list("node001:2", "node002:1")
+        launch = self.start(
+            "--host-discovery-script", f"cat {self.path('hosts')}; echo >>{read}", "--nnodes", "1:4", "--max-restarts",
+            1, "--discovery-interval", "200ms", "sh", "-c", f"{SAY} while ! [ -e {self.go} ]; do sleep 0.1; "
+            f"[ $RANK$TORCHELASTIC_RESTART_COUNT != 00 ] || ! [ -e {self.path('fail')} ] || exit 3; done")
+        self.expect(launch, 0, 1, 2, slots=(2, 1))
+        self.list("node001:1", "node002:3")
+        size = os.path.getsize(read)
+        self.assertTrue(wait_until(lambda: os.path.getsize(read) > size + 1))
+        self.write("fail", "")
+        self.expect(launch, 1, 1, 2, slots=(1, 3))
+        self.end(launch)
+
+    def test_a_host_that_cannot_have_its_ranks(self):
+        self.list("node001:2")
+        launch = self.begin("--grow", "now", "--nproc-per-node", 2)
+        self.expect(launch, 0, 1)
+        self.list("node001:2", "node002:1", "node003:2")
+        self.expect(launch, 1, 1, 3)
+        self.assertIn("ddprun: warning: no ranks on node002: 2 ranks per node, but 'node002' has 1 slot ", launch.err)
         self.end(launch)
 
     def test_the_output_of_more_ranks(self):

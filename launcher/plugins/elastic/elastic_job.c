@@ -61,6 +61,12 @@ static bool is_starting(const struct elastic *e, const struct offer *o)
     return n && n->wanted && !n->joined && !n->trouble;
 }
 
+/* Not one with too few slots, in whose place another one is started. */
+static bool is_useful(const struct elastic *e, const struct offer *o)
+{
+    return is_up(e, o) && job_node_room(e->j, node_of(e, o)) > 0;
+}
+
 static struct offer *offer_at(const struct elastic *e, unsigned node)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -119,7 +125,7 @@ static void start_more(struct elastic *e)
 {
     size_t active = 0;
     for (size_t i = 0; i < e->n; i++)
-        active += is_up(e, e->offers[i]) || is_starting(e, e->offers[i]);
+        active += is_useful(e, e->offers[i]) || is_starting(e, e->offers[i]);
     for (size_t i = 0; may_start(e) && i < e->n && active < job_hosts_most(e->j); i++) {
         struct offer *o = e->offers[i];
         if (o->listed && !is_up(e, o) && !is_starting(e, o) && now_ms() >= o->next_ms)
@@ -276,7 +282,7 @@ static void grow(struct elastic *e)
     struct job *j = e->j;
     bool wanted = j->state == JOB_RUNNING && j->opts->grow == GROW_NOW &&
                   j->opts->elastic == ELASTIC_RESTART &&
-                  (job_can_grow(j) || job_can_drop(j));
+                  (job_can_grow(j) || job_can_drop(j) || job_can_resize(j));
     if (!wanted) {
         e->grow_at_ms = 0;
         return;
@@ -286,11 +292,14 @@ static void grow(struct elastic *e)
     if ((any_starting(e) || j->peers) && now_ms() < e->grow_at_ms)
         return;
     e->grow_at_ms = 0;
-    job_resize(j, job_can_grow(j)
-                      ? "hosts have joined: all ranks are stopped, to go on with "
-                        "more of them (--grow now)"
-                      : "hosts are no longer listed: all ranks are stopped, to "
-                        "go on without them (--grow now)");
+    job_resize(
+        j, job_can_grow(j) ? "hosts have joined: all ranks are stopped, to go on with "
+                             "more of them (--grow now)"
+           : job_can_drop(j)
+               ? "hosts are no longer listed: all ranks are stopped, to "
+                 "go on without them (--grow now)"
+               : "hosts have other slots now: all ranks are stopped, to go on with "
+                 "these (--grow now)");
 }
 
 static void on_tick(void *state)

@@ -302,8 +302,6 @@ static void on_next_attempt(void *state)
     h->slots = NULL;
     h->nslots = 0;
     memset(h->counts, 0, sizeof h->counts);
-    for (size_t i = 0; i < h->j->alloc->nnodes; i++)
-        h->j->nodes[i].resized = false; /* the plan of the last attempt stays */
     h->formed = h->ending = h->resized = false;
     h->failed_ns = h->changed_ms = h->told_ms = h->late_ms = h->kept_slots = 0;
 }

@@ -78,13 +78,15 @@ static int count_usable(const struct job *j, bool leaving, int *ranks)
     return nodes;
 }
 
-/* May the job go on with those nodes, min_nnodes at least and with room for min_np ranks?
- * If not without the `leaving` ones, these stay while they work. */
+/* May the job go on with those nodes, as many as it needs at least, and with room for as
+ * many ranks? If not without the `leaving` ones, these stay while they work. */
 static bool nodes_suffice(const struct job *j, bool leaving)
 {
+    const struct opts *o = j->opts;
     int ranks, nodes = count_usable(j, leaving, &ranks);
-    return j->opts->min_nnodes > 0 && nodes >= j->opts->min_nnodes &&
-           ranks >= j->opts->min_np;
+    int least = o->min_nnodes > 0 ? o->min_nnodes : j->alloc->changes ? o->nnodes : 0;
+    int np = o->oversubscribe ? 0 : o->np ? o->np : o->min_np;
+    return least > 0 && nodes >= least && ranks >= np;
 }
 
 /* Places with a node; all, but for those that hosts have left while ranks ran. */
@@ -147,12 +149,17 @@ bool job_can_replace(struct job *j)
            (j->opts->node_wait_ms > 0 || job_any_held(j) || job_has_enough(j));
 }
 
+static bool may_have_more_ranks(const struct job *j)
+{
+    const struct opts *o = j->opts;
+    return o->np == 0 && (o->max_np == 0 || j->plan->nranks < o->max_np);
+}
+
 bool job_can_grow(const struct job *j)
 {
     int ranks;
     return j->plan && j->opts->min_nnodes > 0 && j->plan->nnodes < j->opts->nnodes &&
-           (j->opts->max_np == 0 || j->plan->nranks < j->opts->max_np) &&
-           count_usable(j, false, &ranks) > j->plan->nnodes;
+           may_have_more_ranks(j) && count_usable(j, false, &ranks) > j->plan->nnodes;
 }
 
 bool job_can_drop(const struct job *j)
@@ -163,19 +170,25 @@ bool job_can_drop(const struct job *j)
     return any && nodes_suffice(j, false);
 }
 
+/* The room of a node with ranks that could have another number of them now; else -1. */
+static int changed_room(const struct job *j, const struct job_node *n)
+{
+    if (!n->resized || n->place < 0 || !job_node_usable(n))
+        return -1;
+    int room = job_node_room(j, n), has = j->plan->nodes[n->place].nlocal;
+    return room < has || (room > has && may_have_more_ranks(j)) ? room : -1;
+}
+
 bool job_node_resized(const struct job *j, unsigned node)
 {
-    const struct job_node *n = &j->nodes[node];
-    int room =
-        n->resized && n->place >= 0 && job_node_usable(n) ? job_node_room(j, n) : 0;
-    return room > 0 && room != j->plan->nodes[n->place].nlocal;
+    return changed_room(j, &j->nodes[node]) > 0;
 }
 
 bool job_can_resize(const struct job *j)
 {
     bool any = false;
-    for (unsigned i = 0; i < j->alloc->nnodes; i++)
-        any |= job_node_resized(j, i);
+    for (size_t i = 0; i < j->alloc->nnodes; i++)
+        any |= changed_room(j, &j->nodes[i]) >= 0;
     return any && nodes_suffice(j, false);
 }
 

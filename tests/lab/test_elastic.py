@@ -143,6 +143,15 @@ class Discovery(Listed):
         self.assertTrue(wait_until(lambda: launch.out.count("at=eth0\n") == 2), launch.out + launch.err)
         self.end(launch)
 
+    def test_all_hosts_are_replaced(self):
+        """More than MAX have an agent meanwhile."""
+        self.list_hosts(1, 2)
+        launch = self.begin("--grow", "now", nnodes="2:2")
+        self.expect(launch, 0, 1, 2)
+        self.list_hosts(3, 4)
+        self.expect(launch, 1, 3, 4)
+        self.end(launch)
+
     def test_grows_at_the_next_restart(self):
         self.list_hosts(1, 2)
         launch = self.begin()
@@ -248,6 +257,8 @@ class Discovery(Listed):
         self.expect(launch, 0, 1)
         self.list("node001:2", "node002:1", "node003:2")
         self.expect(launch, 1, 1, 3)
+        self.list("node001:2", "node002:1", "node003:1")
+        self.expect(launch, 2, 1)
         self.assertIn("ddprun: warning: no ranks on node002: 2 ranks per node, but 'node002' has 1 slot ", launch.err)
         self.end(launch)
 

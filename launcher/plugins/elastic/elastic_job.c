@@ -61,10 +61,11 @@ static bool is_starting(const struct elastic *e, const struct offer *o)
     return n && n->wanted && !n->joined && !n->trouble;
 }
 
-/* Not one with too few slots, in whose place another one is started. */
+/* Others are started in the place of one that is not listed, or has too few slots. */
 static bool is_useful(const struct elastic *e, const struct offer *o)
 {
-    return is_up(e, o) && job_node_room(e->j, node_of(e, o)) > 0;
+    return o->listed &&
+           (is_starting(e, o) || (is_up(e, o) && job_node_room(e->j, node_of(e, o)) > 0));
 }
 
 static struct offer *offer_at(const struct elastic *e, unsigned node)
@@ -125,7 +126,7 @@ static void start_more(struct elastic *e)
 {
     size_t active = 0;
     for (size_t i = 0; i < e->n; i++)
-        active += is_useful(e, e->offers[i]) || is_starting(e, e->offers[i]);
+        active += is_useful(e, e->offers[i]);
     for (size_t i = 0; may_start(e) && i < e->n && active < job_hosts_most(e->j); i++) {
         struct offer *o = e->offers[i];
         if (o->listed && !is_up(e, o) && !is_starting(e, o) && now_ms() >= o->next_ms)

@@ -134,6 +134,10 @@ void job_host_joined(struct job *j, unsigned node)
     struct job_node *n = &j->nodes[node];
     struct ddp_err err;
     int room;
+    if (n->leaving) {
+        job_dismiss_leaving(j);
+        return;
+    }
     n->unasked = n->ended = j->state >= JOB_TERMINATING;
     alloc_resolve(j->alloc, node, (int)n->hello.ngpus);
     bool fits = plan_cap(j->opts, n->host, &room, &err) == 0;

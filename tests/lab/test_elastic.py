@@ -152,6 +152,26 @@ class Discovery(Listed):
         self.expect(launch, 1, 3, 4)
         self.end(launch)
 
+    def starts(self, number):
+        return any(re.search(f"ssh .*{node(number)}", line) for line in self.on_host(1).values())
+
+    def test_a_host_is_taken_off_the_list_while_it_starts(self):
+        read = self.path("read")
+        self.list_hosts(1)
+        launch = self.begin(script=f"cat {self.path('hosts')}; echo >>{read}")
+        self.expect(launch, 0, 1)
+        self.addCleanup(self.heal, 2)
+        self.fault(2, "sshd-hang")
+        self.list_hosts(1, 2)
+        self.assertTrue(wait_until(lambda: self.starts(2)), launch.err)
+        self.list_hosts(1)
+        size = os.path.getsize(read)
+        self.assertTrue(wait_until(lambda: os.path.getsize(read) > size + 1))
+        self.fault(2, "sshd-start")
+        self.assertTrue(wait_until(lambda: not self.starts(2) and not self.on_host(2)), self.on_host(2))
+        self.end(launch)
+        self.assertEqual(launch.err, "ddprun: node002 is no longer listed\n")
+
     def test_grows_at_the_next_restart(self):
         self.list_hosts(1, 2)
         launch = self.begin()

@@ -187,6 +187,12 @@ static inline int opts_per_node(const struct opts *o)
     return o->map_by == MAP_PPR ? o->ppr : o->per_node;
 }
 
+/* Hosts that the job needs, of --nnodes; 0: it was not given. */
+static inline int opts_least_nodes(const struct opts *o)
+{
+    return o->min_nnodes > 0 ? o->min_nnodes : o->nnodes;
+}
+
 /* For messages: the option that the user gave. */
 static inline const char *opts_hosts_by(const struct opts *o)
 {

@@ -79,10 +79,9 @@ static void forget(struct alloc *alloc)
 static int check_size(const struct opts *opts, const struct alloc *alloc,
                       struct ddp_err *err)
 {
-    size_t least = (size_t)(opts->min_nnodes > 0 ? opts->min_nnodes : opts->nnodes);
+    size_t least = (size_t)opts_least_nodes(opts);
     int slots = 0, each = opts->per_node;
-    bool known =
-        true; /* of a host without slots the GPUs decide, once its agent has joined */
+    bool known = true; /* without slots the GPUs decide, once the agent has joined */
     for (size_t i = 0; i < alloc->nnodes; i++) {
         slots += each ? each : alloc->nodes[i].slots;
         known = known && (each || alloc->nodes[i].slots);

@@ -84,7 +84,7 @@ static bool nodes_suffice(const struct job *j, bool leaving)
 {
     const struct opts *o = j->opts;
     int ranks, nodes = count_usable(j, leaving, &ranks);
-    int least = o->min_nnodes > 0 ? o->min_nnodes : j->alloc->changes ? o->nnodes : 0;
+    int least = o->min_nnodes > 0 || j->alloc->changes ? opts_least_nodes(o) : 0;
     int np = o->oversubscribe ? 0 : o->np ? o->np : o->min_np;
     return least > 0 && nodes >= least && ranks >= np;
 }
@@ -196,8 +196,8 @@ bool job_can_resize(const struct job *j)
 static size_t least_at_start(const struct job *j)
 {
     const struct opts *o = j->opts;
-    if (o->min_nnodes > 0 || o->nnodes > 0)
-        return (size_t)(o->min_nnodes > 0 ? o->min_nnodes : o->nnodes);
+    if (o->nnodes > 0)
+        return (size_t)opts_least_nodes(o);
     return j->plan ? (size_t)j->plan->nnodes : j->alloc->nnodes - (size_t)o->spares;
 }
 

@@ -231,7 +231,7 @@ static void drop_unlisted(struct elastic *e)
 static void tell_few(struct elastic *e, size_t listed)
 {
     const struct opts *o = e->j->opts;
-    size_t least = (size_t)(o->min_nnodes > 0 ? o->min_nnodes : o->nnodes);
+    size_t least = (size_t)opts_least_nodes(o);
     if (listed < least && !e->few)
         log_warn("%s lists %zu host%s, but --nnodes needs %zu: the job keeps those that "
                  "work",

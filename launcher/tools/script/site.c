@@ -264,10 +264,9 @@ static const struct key *find_key(const struct key *keys, const char *name)
 
 static struct partition *add_partition(struct site *s, const char *name)
 {
-    for (size_t i = 0; i < s->npartitions; i++) {
-        if (strcmp(s->partitions[i].name, name) == 0)
-            return &s->partitions[i];
-    }
+    struct partition *found = site_partition(s, name);
+    if (found)
+        return found;
     s->partitions = xrealloc(s->partitions, s->npartitions + 1, sizeof *s->partitions);
     struct partition *p = &s->partitions[s->npartitions++];
     *p = (struct partition){.name = xstrdup(name), .gpus = -1};
@@ -430,7 +429,7 @@ void site_destroy(struct site *s)
     free(s);
 }
 
-const struct partition *site_partition(const struct site *s, const char *name)
+struct partition *site_partition(const struct site *s, const char *name)
 {
     for (size_t i = 0; i < s->npartitions; i++) {
         if (strcmp(s->partitions[i].name, name) == 0)

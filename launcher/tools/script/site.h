@@ -70,7 +70,7 @@ struct site *site_read(const char *name, struct ddp_err *err);
 void site_destroy(struct site *s); /* NULL is fine */
 
 /* Borrowed; NULL when the site has no such partition. */
-const struct partition *site_partition(const struct site *s, const char *name);
+struct partition *site_partition(const struct site *s, const char *name);
 
 /* Print the sites that site_read() knows by name: --list-sites. */
 void site_list(FILE *out);

@@ -426,6 +426,23 @@ class Health(Elastic):
                              check or f". {self.path('sick')}", "--grace", "1s", *options, slots=2,
                              **how)
 
+    def test_a_host_is_taken_off_the_list_while_it_is_checked(self):
+        """No answer is due then: the next attempt does not wait for it."""
+        asked = self.path("asked")
+        self.list_hosts(1)
+        launch = self.start(
+            "--host-discovery-script", f"cat {self.path('hosts')}", "--nnodes", "1:4", "--grow", "now",
+            "--discovery-interval", "200ms", "--grace", "1s", "--health-timeout", "100s", "--health-check",
+            f"[ $(hostname) != {node(2)} ] || {{ echo >{asked}; sleep 60; }}", "sh", "-c", STAY.format(self.go))
+        self.expect(launch, 0, 1)
+        self.list_hosts(1, 2)
+        self.assertTrue(wait_until(lambda: os.path.exists(asked)), launch.err)
+        self.list_hosts(1)
+        self.assertTrue(wait_until(lambda: not self.on_host(2)), self.on_host(2))
+        self.list("node001:1")
+        self.expect(launch, 1, 1, slots=(1,))
+        self.end(launch)
+
     def test_a_sick_host_is_left_out(self):
         self.sick(2)
         launch = self.begin((1, 2, 3), "--nnodes", "2:3")

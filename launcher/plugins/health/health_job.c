@@ -32,9 +32,15 @@ static bool has_gpus(const struct job_node *n)
     return n->host->local ? topo_gpus() > 0 : n->hello.ngpus > 0;
 }
 
+/* A host that is lost, or dismissed, gives no answer. */
+static bool is_due(const struct health *h, unsigned node)
+{
+    return h->asked_ms[node] > 0 && job_node_connected(&h->j->nodes[node]);
+}
+
 static void ask(struct health *h, unsigned node)
 {
-    if (h->asked_ms[node] > 0 || (!h->command && !has_gpus(&h->j->nodes[node])))
+    if (is_due(h, node) || (!h->command && !has_gpus(&h->j->nodes[node])))
         return;
     h->asked_ms[node] = now_ms();
     h->number[node] = ++h->asked;
@@ -51,11 +57,6 @@ static void on_node_joined(void *state, unsigned node)
     h->asked_ms[node] = 0;
     if (h->command)
         ask(h, node);
-}
-
-static void on_node_lost(void *state, unsigned node, const char *why)
-{
-    ((struct health *)state)->asked_ms[node] = 0;
 }
 
 static void end_check(struct health *h, unsigned node, const char *trouble)
@@ -79,7 +80,7 @@ static int handle_checked(void *state, unsigned node, const struct frame *f,
 {
     struct health *h = state;
     const struct msg_checked *m = f->m;
-    if (h->asked_ms[node] > 0 && m->id == h->number[node])
+    if (is_due(h, node) && m->id == h->number[node])
         end_check(h, node, m->trouble);
     return 0;
 }
@@ -89,7 +90,7 @@ static void on_tick(void *state)
     struct health *h = state;
     int64_t limit_ms = h->j->opts->health_timeout_ms + ANSWER_MS;
     for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
-        if (h->asked_ms[i] > 0 && now_ms() - h->asked_ms[i] > limit_ms)
+        if (is_due(h, i) && now_ms() - h->asked_ms[i] > limit_ms)
             end_check(h, i, "has not been answered");
     }
 }
@@ -103,7 +104,7 @@ static bool on_may_restart(void *state)
         const struct job_node *n = &h->j->nodes[i];
         if (!h->checked && n->joined && job_node_connected(n))
             ask(h, i);
-        due |= h->asked_ms[i] > 0;
+        due |= is_due(h, i);
     }
     h->checked = true;
     return !due;
@@ -157,7 +158,6 @@ const struct job_plugin health_job = {
     .open = on_open,
     .fini = on_fini,
     .node_joined = on_node_joined,
-    .node_lost = on_node_lost,
     .may_restart = on_may_restart,
     .next_attempt = on_next_attempt,
     .tick = on_tick,

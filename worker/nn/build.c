@@ -81,18 +81,18 @@ static const char *input_name(const struct model *m, const struct layer *l)
 static int check_input(const struct model *m, int i, struct ddp_err *err)
 {
     const struct layer *l = &m->layers[i];
-    const char *model = m->type->name, *name = l->spec->name;
+    const char *name = l->spec->name;
     if (!(l->op->takes & flow_given(m, l)))
-        return err_set(err, "model '%s': '%s' (%s) cannot follow %s%s%s", model, name,
-                       l->spec->kind_name, input_name(m, l),
-                       l->in < 0 ? "" : ", of kind ",
-                       l->in < 0 ? "" : m->layers[l->in].spec->kind_name);
+        return layer_refuse(m, l, err, "'%s' (%s) cannot follow %s%s%s", name,
+                            l->spec->kind_name, input_name(m, l),
+                            l->in < 0 ? "" : ", of kind ",
+                            l->in < 0 ? "" : m->layers[l->in].spec->kind_name);
     if (l->adds && !l->op->sums)
-        return err_set(err,
-                       "model '%s': '%s' (%s) must be the last to use the output of '%s'",
-                       model, name, l->spec->kind_name, input_name(m, l));
+        return layer_refuse(m, l, err,
+                            "'%s' (%s) must be the last to use the output of '%s'", name,
+                            l->spec->kind_name, input_name(m, l));
     if (!model_used_after(m, i, i) && l->spec[1].kind != LAYER_END)
-        return err_set(err, "model '%s': nothing uses the output of '%s'", model, name);
+        return layer_refuse(m, l, err, "nothing uses the output of '%s'", name);
     return 0;
 }
 
@@ -110,8 +110,8 @@ static int check_shortcut(const struct model *m, int i, struct ddp_err *err)
         : l->shortcut == l->in                  ? "is its input"
         : l->op == &op_norm && l->shortcut_adds ? "is used again after it"
                                                 : NULL;
-    return why ? err_set(err, "model '%s': '%s' cannot add '%s', which %s", m->type->name,
-                         l->spec->name, to->spec->name, why)
+    return why ? layer_refuse(m, l, err, "'%s' cannot add '%s', which %s", l->spec->name,
+                              to->spec->name, why)
                : 0;
 }
 
@@ -124,13 +124,13 @@ static int check_end(const struct model *m, struct ddp_err *err)
     if (l->flow == FLOW_LOGITS)
         return 0;
     if (l->flow != (tokens ? FLOW_ROWS : FLOW_FEATURES))
-        return err_set(err, "model '%s': the last layer is %s, but '%s' is %s",
-                       m->type->name, tokens ? "one of tokens" : "linear", l->spec->name,
-                       l->spec->kind_name);
+        return layer_refuse(m, l, err, "the last layer is %s, but '%s' is %s",
+                            tokens ? "one of tokens" : "linear", l->spec->name,
+                            l->spec->kind_name);
     if (l->map.C * l->map.H * l->map.W != wanted)
-        return err_set(err, "model '%s': '%s' gives %d numbers, but %s %d", m->type->name,
-                       l->spec->name, l->map.C,
-                       tokens ? "embeddings have" : "the data need", wanted);
+        return layer_refuse(m, l, err, "'%s' gives %d numbers, but %s %d", l->spec->name,
+                            l->map.C, tokens ? "embeddings have" : "the data need",
+                            wanted);
     return 0;
 }
 

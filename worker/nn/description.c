@@ -32,7 +32,6 @@ struct size {
 };
 
 struct reader {
-    const char *where;
     int line;
     struct model_type *type;
     struct layer_spec *layers; /* owned by `type` */
@@ -43,16 +42,18 @@ struct reader {
     struct ddp_err *err;
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(const struct reader *r,
-                                                        const char *format, ...)
+int description_refuse(const struct model_type *type, int line, struct ddp_err *err,
+                       const char *format, ...)
 {
     char why[400];
     va_list args;
     va_start(args, format);
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
-    return err_set(r->err, "%s:%d: %s", r->where, r->line, why);
+    return err_set(err, "%s:%d: %s", type->where, line, why);
 }
+
+#define refuse(r, ...) description_refuse((r)->type, (r)->line, (r)->err, __VA_ARGS__)
 
 enum { MOST = 1 << 24, LAYERS = 10000 };
 
@@ -449,6 +450,7 @@ static int read_layer(struct reader *r, char *name, const char *word, char *rest
     l[0] = (struct layer_spec){kind->kind,
                                kind->name,
                                xstrdup(name),
+                               .line = r->line,
                                .bare = kind->kind == LAYER_CONV,
                                .outputs_first = kind->outputs_first,
                                .base = 10000,
@@ -526,12 +528,12 @@ static int check_type(const struct reader *r)
 {
     const struct model_type *type = r->type;
     if (r->n == 0)
-        return err_set(r->err, "'%s' describes no layers", r->where);
+        return err_set(r->err, "'%s' describes no layers", type->where);
     if (!type->optimizer)
-        return err_set(r->err, "'%s' names no optimizer: optimizer = adam", r->where);
+        return err_set(r->err, "'%s' names no optimizer: optimizer = adam", type->where);
     if (type->task == TASK_TOKENS && !(type->context && type->vocabulary))
         return err_set(r->err, "'%s' has tokens, and no context = N or vocabulary = N",
-                       r->where);
+                       type->where);
     return check_given(r);
 }
 
@@ -548,6 +550,7 @@ void model_type_free(struct model_type *type)
     free(type->layers);
     free(type->optimizer);
     free(type->name);
+    free(type->where);
     free(type);
 }
 
@@ -555,9 +558,10 @@ struct model_type *description_read(const char *name, const char *where, const c
                                     const char *sizes, struct ddp_err *err)
 {
     struct model_type *type = xcalloc(1, sizeof *type);
-    struct reader r = {.where = where, .type = type, .err = err};
+    struct reader r = {.type = type, .err = err};
     type->layers = r.layers = xcalloc(1, sizeof *r.layers); /* LAYER_END */
     type->name = xstrdup(name);
+    type->where = xstrdup(where);
     int rc = read_given(&r, sizes);
     if (rc == 0)
         rc = read_text(&r, text);

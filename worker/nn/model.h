@@ -81,6 +81,7 @@ struct layer_spec {
     enum layer_kind kind;
     const char *kind_name;
     char *name;      /* owned; its parameters are NAME.weight and NAME.bias */
+    int line;        /* of the text */
     int outputs;     /* channels or features; 0: from the data's shape */
     int size;        /* of a convolution's square kernel; heads */
     int stride, pad; /* stride 0 means 1 */
@@ -103,7 +104,7 @@ struct layer_spec {
 };
 
 struct model_type {
-    char *name;
+    char *name, *where; /* owned; where: its text, for errors */
     enum task task;
     char *optimizer;           /* the default */
     struct layer_spec *layers; /* the last is LAYER_END */
@@ -119,6 +120,9 @@ struct model_type *model_type_find(const char *text, struct ddp_err *err);
  * NULL with an error that begins with `where`, "net.model", and the line. */
 struct model_type *description_read(const char *name, const char *where, const char *text,
                                     const char *sizes, struct ddp_err *err);
+/* Sets the error "net.model:7: ...", of a line of the text; -1. */
+int description_refuse(const struct model_type *type, int line, struct ddp_err *err,
+                       const char *format, ...) __attribute__((format(printf, 4, 5)));
 void model_type_free(struct model_type *type); /* NULL is allowed */
 
 /* Creates the model `name`, for batches of up to max_batch. NULL with `err` if there

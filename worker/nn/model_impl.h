@@ -100,6 +100,10 @@ struct model {
 /* Plans layers and memory; the caller has set the first fields. */
 int model_build(struct model *m, struct ddp_err *err);
 
+/* An error of a layer, with its line of the model's text. */
+#define layer_refuse(m, l, err, ...) \
+    description_refuse((m)->type, (l)->spec->line, err, __VA_ARGS__)
+
 /* Memory of so many floats for the pointer at `to`. */
 void model_want(struct model *m, void *to, double floats);
 

@@ -17,13 +17,6 @@ static void init_uniform(struct model *m, const struct layer *l, uint64_t key)
 
 /* ---- convolution ---- */
 
-static int too_small(const struct model *m, const struct layer *l, struct map_shape in,
-                     struct ddp_err *err)
-{
-    return err_set(err, "model '%s' needs larger images than %dx%d: '%s' is given %dx%d",
-                   m->type->name, m->io.H, m->io.W, l->spec->name, in.H, in.W);
-}
-
 /* The limits of the kernels (conv_shape in kernels.h). */
 static int check_conv(const struct model *m, const struct layer *l, struct ddp_err *err)
 {
@@ -40,9 +33,7 @@ static int check_conv(const struct model *m, const struct layer *l, struct ddp_e
                           ? "has a bias and a ReLU like the one before it, or neither has"
                       : l->adds && rectified ? "must be the only one to use its input"
                                              : NULL;
-    return why ? err_set(err, "model '%s': '%s': a convolution %s", m->type->name,
-                         s->name, why)
-               : 0;
+    return why ? layer_refuse(m, l, err, "'%s': a convolution %s", s->name, why) : 0;
 }
 
 static int add_conv(struct model *m, struct layer *l, struct map_shape in,
@@ -66,7 +57,9 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
     TRY(check_conv(m, l, err));
     int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
     if (in.H + pad < least || in.W + pad < least)
-        return too_small(m, l, in, err);
+        return layer_refuse(
+            m, l, err, "'%s' is given %dx%d: the model needs larger images than %dx%d",
+            spec->name, in.H, in.W, m->io.H, m->io.W);
     l->weight = model_add_param(m, spec->name, "weight", 4, (int[]){s.K, s.C, s.R, s.R});
     if (!spec->bare)
         l->bias = model_add_param(m, spec->name, "bias", 1, (int[4]){s.K});
@@ -81,8 +74,8 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
     m->size.batch += (2 + pool_threads()) * weights;
     return fmax((double)l->floats, weights) <= INT_MAX
                ? 0
-               : err_set(err, "model '%s': '%s' is larger than a layer can be",
-                         m->type->name, spec->name);
+               : layer_refuse(m, l, err, "'%s' is larger than a layer can be",
+                              spec->name);
 }
 
 static void make_conv(struct model *m, struct layer *l)
@@ -127,8 +120,7 @@ static int add_linear(struct model *m, struct layer *l, struct map_shape in,
                       struct ddp_err *err)
 {
     if (l->spec->dropout > 0 && !l->spec->relu)
-        return err_set(err, "model '%s': '%s': dropout needs relu", m->type->name,
-                       l->spec->name);
+        return layer_refuse(m, l, err, "'%s': dropout needs relu", l->spec->name);
     int C = in.C * in.H * in.W, K = l->spec->outputs ? l->spec->outputs : m->io.outputs;
     l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){K, C});
     l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){K});

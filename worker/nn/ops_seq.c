@@ -253,8 +253,8 @@ static int add_activation(struct model *m, struct layer *l, struct map_shape in,
                           struct ddp_err *err)
 {
     if (l->spec->gated && in.C % 2)
-        return err_set(err, "model '%s': '%s': %d numbers are no two halves",
-                       m->type->name, l->spec->name, in.C);
+        return layer_refuse(m, l, err, "'%s': %d numbers are no two halves",
+                            l->spec->name, in.C);
     return give_rows(m, l, l->spec->gated ? in.C / 2 : in.C, 10 * in.C);
 }
 
@@ -294,12 +294,12 @@ static int check_heads(const struct model *m, const struct layer *l, int C,
 {
     struct attention_shape s = shape_of(m, l, C);
     if (C != s.D * (s.heads + 2 * s.kv_heads) || s.heads % s.kv_heads)
-        return err_set(err,
-                       "model '%s': '%s': %d numbers are not queries, keys and values of "
-                       "%d heads%s",
-                       m->type->name, l->spec->name, C, s.heads,
-                       s.kv_heads < s.heads ? ", several of which share keys and values"
-                                            : "");
+        return layer_refuse(
+            m, l, err,
+            "'%s': %d numbers are not queries, keys and values of %d "
+            "heads%s",
+            l->spec->name, C, s.heads,
+            s.kv_heads < s.heads ? ", several of which share keys and values" : "");
     return 0;
 }
 
@@ -354,11 +354,10 @@ static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
     int D = shape_of(m, l, in.C).D;
     TRY(check_heads(m, l, in.C, err));
     if (D % 2)
-        return err_set(err, "model '%s': '%s': heads of %d numbers have no halves",
-                       m->type->name, l->spec->name, D);
+        return layer_refuse(m, l, err, "'%s': heads of %d numbers have no halves",
+                            l->spec->name, D);
     if (l->spec->low >= l->spec->high)
-        return err_set(err, "model '%s': '%s': low is not below high", m->type->name,
-                       l->spec->name);
+        return layer_refuse(m, l, err, "'%s': low is not below high", l->spec->name);
     model_want(m, &l->kept, (double)m->io.W * D);
     return give_rows(m, l, in.C, 4 * in.C);
 }

@@ -386,7 +386,7 @@ static const struct {
     {"cnn",
      {1, 5, 28, 10},
      1,
-     "model 'cnn' needs larger images than 5x28: 'conv2' is given 3x26"},
+     "cnn.model:7: 'conv2' is given 3x26: the model needs larger images than 5x28"},
     {"mlp",
      {1, 28, 28, 0},
      1,

@@ -128,18 +128,22 @@ static int prepare(struct run *run, struct ddp_err *err)
     return run->model ? check_memory(run, err) : -1;
 }
 
+/* Others may still be reading their data, and are waited for as in replica_agree_late().
+ */
 static int join(struct run *run, size_t floats, struct ddp_err *err)
 {
+    int64_t timeout_ms = run->c->group_timeout_ms;
     struct ddp_group_options options = {
         .rank = -1,
         /* gradients, weights, and at most as much for factors (worker/ddp/factors.c) */
         .arena_bytes = 3 * floats * sizeof(float) + (1 << 20),
         .backend = run->c->backend,
-        .timeout_ms = run->c->group_timeout_ms,
+        .timeout_ms = REPLICA_PATIENCE * timeout_ms,
     };
     run->group = ddp_group_init(&options, err);
     if (!run->group)
         return -1;
+    ddp_group_set_timeout(run->group, timeout_ms);
     run->rank = ddp_group_rank(run->group);
     run->size = ddp_group_size(run->group);
     return 0;

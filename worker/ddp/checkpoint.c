@@ -194,11 +194,6 @@ static char *part_of(const struct checkpoint *c, int rank)
     return part_path(c->path, c->step, c->id, rank, c->parts);
 }
 
-int checkpoint_parts(const struct checkpoint *c)
-{
-    return c ? c->parts : 1;
-}
-
 static void put_meta(struct strv *meta, const struct replica *r,
                      const struct train_state *at, int parts, uint64_t id)
 {
@@ -381,7 +376,7 @@ void checkpoint_discard(const struct checkpoint *c)
 {
     struct ddp_err ignored;
     uint64_t id;
-    if (checkpoint_parts(c) == 1)
+    if (!c || c->parts == 1)
         return;
     OWNED char *part = part_of(c, c->rank);
     struct safetensors *f = safetensors_read(c->path, &ignored);

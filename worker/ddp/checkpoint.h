@@ -34,10 +34,8 @@ struct checkpoint *checkpoint_take(const char *place, const struct replica *r,
                                    const struct train_state *at, int rank,
                                    size_t shard_bytes, uint64_t id,
                                    const struct strv *extra);
-/* The number of parts: at least 1. */
-int checkpoint_parts(const struct checkpoint *c);
 /* Removes this rank's part, unless the main file was written and needs it. All ranks call
- * it if one of them could not write, as the disk may be full. */
+ * it if one of them could not write, as the disk may be full. `c` may be NULL. */
 void checkpoint_discard(const struct checkpoint *c);
 /* Writes the part. With several parts, rank 0 then waits for the others' until
  * `*cancelled` (NULL: not at all), and writes the main file, in place of the locked file

@@ -188,10 +188,8 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     run->progress.each = run->answers;
     if (run->data.task != TASK_CLASSIFY)
         run->progress.unit = run->data.task == TASK_TOKENS ? "tokens" : "samples";
-    if (run->saver) {
-        saver_tell(run->saver, on_slow, run);
-        TRY(saver_prepare(run->saver, err));
-    }
+    if (run->saver)
+        TRY(saver_prepare(run->saver, on_slow, run, err));
     if (config_given(c, "plot"))
         TRY(check_place("picture", c->plot, OUTPUT_PATH_WRITTEN, err));
     TRY(check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err));

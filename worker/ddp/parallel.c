@@ -86,7 +86,8 @@ static int make_saver(struct ddp_parallel *p, const char *place, struct ddp_err 
     TRY(parallel_check_names(p->params, p->n, err));
     p->place = place;
     p->saver = saver_create(p->group, place, SAVER_SHARD_BYTES);
-    return replica_agree(p->group, leads ? saver_prepare(p->saver, err) : 0, NULL, err);
+    return replica_agree(p->group, leads ? saver_prepare(p->saver, NULL, NULL, err) : 0,
+                         NULL, err);
 }
 
 static int open_device(struct ddp_parallel *p, const struct ddp_parallel_options *o,

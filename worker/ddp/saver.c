@@ -51,14 +51,10 @@ struct saver *saver_create(struct ddp_group *group, const char *place, size_t sh
     return s;
 }
 
-void saver_tell(struct saver *s, saver_slow_fn on_slow, void *arg)
+int saver_prepare(struct saver *s, saver_slow_fn on_slow, void *arg, struct ddp_err *err)
 {
     s->on_slow = on_slow;
     s->arg = arg;
-}
-
-int saver_prepare(struct saver *s, struct ddp_err *err)
-{
     if (s->refused)
         return err_set(err, "cannot write checkpoints to '%s': %s", s->place, s->refused);
     TRY(checkpoint_prepare(s->place, err));

@@ -17,13 +17,11 @@ struct saver;
 struct saver *saver_create(struct ddp_group *group, const char *place,
                            size_t shard_bytes);
 void saver_destroy(struct saver *s); /* NULL is allowed; cancels what is in flight */
-/* On rank 0, before training: `on_slow` is called once a minute while all ranks wait for
+/* On rank 0, before training: -1 if no checkpoint can be written, or another run uses
+ * the place. `on_slow` (NULL: none) is called once a minute while all ranks wait for
  * `rank` to write. */
 typedef void (*saver_slow_fn)(void *arg, int rank, double seconds);
-void saver_tell(struct saver *s, saver_slow_fn on_slow, void *arg);
-/* On rank 0, before training: -1 if no checkpoint can be written, or another run uses
- * the place. */
-int saver_prepare(struct saver *s, struct ddp_err *err);
+int saver_prepare(struct saver *s, saver_slow_fn on_slow, void *arg, struct ddp_err *err);
 
 /* Every rank: waits for the checkpoint in flight, for 12 timeouts of the group at most,
  * as a slow file system is no failure. */

@@ -45,7 +45,7 @@ struct device {
     struct comm *comm;  /* owned; NULL: one rank */
     struct resources memory;
     float *weights, *grads, *states[OPTIM_STATES];
-    float *on_host;  /* owned: of cuda_fetch(), until cuda_forget() */
+    float *on_host;  /* owned: of cuda_fetch(), until cuda_give_back() */
     bool begun;      /* the states are on the device */
     size_t *borders; /* the optimiser's */
     double *parts;
@@ -166,14 +166,10 @@ static struct device *cuda_open(const struct device_job *job, struct ddp_err *er
     return NULL;
 }
 
-static float *cuda_weight(const struct device *d, size_t offset)
+static void cuda_blocks(const struct device *d, float **weights, float **grads)
 {
-    return d->weights + offset;
-}
-
-static float *cuda_grad(const struct device *d, size_t offset)
-{
-    return d->grads + offset;
+    *weights = d->weights;
+    *grads = d->grads;
 }
 
 /* ---- copies ---- */
@@ -245,13 +241,6 @@ static int cuda_begin(struct device *d, bool idle, struct ddp_err *err)
         reduce_from(d, 0);
     }
     return cuda_outcome(err);
-}
-
-/* By the group, which sees a rank that has died. */
-static int cuda_sum_numbers(struct device *d, struct step_sums *sums, struct ddp_err *err)
-{
-    return ddp_all_reduce(d->job.group, sums, sizeof *sums / sizeof(float), DDP_F32,
-                          DDP_SUM, err);
 }
 
 static void tell(struct device *d, const struct step_rule *how)
@@ -364,20 +353,19 @@ static float *cuda_fetch(struct device *d, bool states, struct ddp_err *err)
     return cuda_outcome(err) == 0 ? d->on_host : NULL;
 }
 
-static int cuda_put_back(struct device *d, struct ddp_err *err)
+static int cuda_give_back(struct device *d, bool changed, struct ddp_err *err)
 {
-    follow_caller(d, "copying the state");
-    drain(d);
-    copy(d, false, d->on_host, d->weights, d->job.floats);
-    copy_own(d, true);
-    drain(d);
-    return cuda_outcome(err);
-}
-
-static void cuda_forget(struct device *d)
-{
+    if (changed) {
+        follow_caller(d, "copying the state");
+        drain(d);
+        copy(d, false, d->on_host, d->weights, d->job.floats);
+        copy_own(d, true);
+        drain(d);
+        TRY(cuda_outcome(err)); /* else it may still be read */
+    }
     free(d->on_host);
     d->on_host = NULL;
+    return 0;
 }
 
 static int cuda_share(struct device *d, struct ddp_err *err)
@@ -396,15 +384,12 @@ __attribute__((visibility("default"))) extern const struct device_type ddp_devic
 const struct device_type ddp_device = {
     .open = cuda_open,
     .close = cuda_close,
-    .weight = cuda_weight,
-    .grad = cuda_grad,
+    .blocks = cuda_blocks,
     .begin = cuda_begin,
     .take = cuda_take,
     .reduce = cuda_reduce,
-    .finish = cuda_sum_numbers,
     .step = cuda_step,
     .share = cuda_share,
     .fetch = cuda_fetch,
-    .put_back = cuda_put_back,
-    .forget = cuda_forget,
+    .give_back = cuda_give_back,
 };

@@ -41,9 +41,7 @@ struct device_type {
     struct device *(*open)(const struct device_job *job, struct ddp_err *err);
     /* `under_way`: what is on the stream may never end. `d` may be NULL. */
     void (*close)(struct device *d, bool under_way);
-    /* What is at `offset` of the blocks. */
-    float *(*weight)(const struct device *d, size_t offset);
-    float *(*grad)(const struct device *d, size_t offset);
+    void (*blocks)(const struct device *d, float **weights, float **grads); /* borrowed */
 
     /* Before a step; `idle`: this rank has no samples. */
     int (*begin)(struct device *d, bool idle, struct ddp_err *err);
@@ -51,21 +49,19 @@ struct device_type {
     int (*take)(struct device *d, size_t i, float by, struct ddp_err *err);
     /* All gradients from this block on have been taken: reduces complete buckets. */
     int (*reduce)(struct device *d, const struct param *block, struct ddp_err *err);
-    /* As reducer_finish(). */
-    int (*finish)(struct device *d, struct step_sums *sums, struct ddp_err *err);
-    /* Updates the weights, as reducer_step(), and copies them to the caller's. Waits for
-     * a GPU only if a norm is wanted. `how` NULL: no rank had samples. */
+    /* After reducer_finish(). Updates the weights, as reducer_step(), and copies them to
+     * the caller's. Waits for a GPU only if a norm is wanted. `how` NULL: no rank had
+     * samples. */
     int (*step)(struct device *d, const struct step_rule *how, double *norm,
                 struct ddp_err *err);
 
     /* All ranks call it: copies the weights of rank 0's caller to all. */
     int (*share)(struct device *d, struct ddp_err *err);
-    /* The block of weights on the host, until forget(); with `states` this rank's part of
-     * the optimiser's is in job->optim. */
+    /* The block of weights on the host, until give_back(); with `states` this rank's part
+     * of the optimiser's is in job->optim. */
     float *(*fetch)(struct device *d, bool states, struct ddp_err *err);
-    /* The block on the host was changed: copies it to the device, and to the caller's. */
-    int (*put_back)(struct device *d, struct ddp_err *err);
-    void (*forget)(struct device *d);
+    /* If it was changed, copies it to the device, and to the caller's. */
+    int (*give_back)(struct device *d, bool changed, struct ddp_err *err);
 };
 
 extern const struct device_type device_host;

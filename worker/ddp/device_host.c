@@ -29,14 +29,10 @@ static void host_close(struct device *d, bool under_way)
     free(d);
 }
 
-static float *host_weight(const struct device *d, size_t offset)
+static void host_blocks(const struct device *d, float **weights, float **grads)
 {
-    return d->weights + offset;
-}
-
-static float *host_grad(const struct device *d, size_t offset)
-{
-    return reducer_grads(d->job.reducer) + offset;
+    *weights = d->weights;
+    *grads = reducer_grads(d->job.reducer);
 }
 
 /* Copies to the arrays of the caller, or from them. */
@@ -59,7 +55,7 @@ static int host_begin(struct device *d, bool idle, struct ddp_err *err)
 static int host_take(struct device *d, size_t i, float by, struct ddp_err *err)
 {
     const struct ddp_param *p = &d->job.params[i];
-    float *g = host_grad(d, d->job.blocks[i].offset);
+    float *g = reducer_grads(d->job.reducer) + d->job.blocks[i].offset;
     (void)err;
     if (p->grad)
         memcpy(g, p->grad, p->count * sizeof *g);
@@ -72,11 +68,6 @@ static int host_reduce(struct device *d, const struct param *block, struct ddp_e
     (void)err; /* reducer_finish() returns errors */
     reducer_ready(block->offset, block->count, d->job.reducer);
     return 0;
-}
-
-static int host_finish(struct device *d, struct step_sums *sums, struct ddp_err *err)
-{
-    return reducer_finish(d->job.reducer, sums, err);
 }
 
 static int host_step(struct device *d, const struct step_rule *how, double *norm,
@@ -105,30 +96,23 @@ static float *host_fetch(struct device *d, bool states, struct ddp_err *err)
     return d->weights;
 }
 
-static int host_put_back(struct device *d, struct ddp_err *err)
+static int host_give_back(struct device *d, bool changed, struct ddp_err *err)
 {
     (void)err;
-    copy_weights(d, true);
+    if (changed)
+        copy_weights(d, true);
     return 0;
-}
-
-static void host_forget(struct device *d)
-{
-    (void)d;
 }
 
 const struct device_type device_host = {
     .open = host_open,
     .close = host_close,
-    .weight = host_weight,
-    .grad = host_grad,
+    .blocks = host_blocks,
     .begin = host_begin,
     .take = host_take,
     .reduce = host_reduce,
-    .finish = host_finish,
     .step = host_step,
     .share = host_share,
     .fetch = host_fetch,
-    .put_back = host_put_back,
-    .forget = host_forget,
+    .give_back = host_give_back,
 };

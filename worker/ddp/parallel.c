@@ -166,12 +166,14 @@ struct ddp_parallel *ddp_parallel_create(struct ddp_group *g, struct ddp_param *
         ddp_parallel_destroy(p);
         return NULL;
     }
+    float *weights, *grads;
+    p->on->blocks(p->device, &weights, &grads);
     for (size_t i = 0; i < n; i++) {
         size_t at = p->blocks[i].offset;
         if (!params[i].weight)
-            params[i].weight = p->on->weight(p->device, at);
+            params[i].weight = weights + at;
         if (!params[i].grad)
-            params[i].grad = p->on->grad(p->device, at);
+            params[i].grad = grads + at;
     }
     return p;
 }
@@ -205,25 +207,18 @@ static int noted(struct ddp_parallel *p, int rc)
 }
 
 /* The weights, and with `states` this rank's part of the optimiser, are on the host until
- * put_back() or forget(). */
+ * give_back(). */
 static int fetch(struct ddp_parallel *p, bool states, struct ddp_err *err)
 {
     p->state.weights = p->on->fetch(p->device, states, err);
     return noted(p, p->state.weights ? 0 : -1);
 }
 
-static void forget(struct ddp_parallel *p)
+/* `changed`: the weights were, on the host. */
+static int give_back(struct ddp_parallel *p, bool changed, struct ddp_err *err)
 {
-    p->on->forget(p->device);
     p->state.weights = NULL;
-}
-
-/* The weights have been changed on the host. */
-static int put_back(struct ddp_parallel *p, struct ddp_err *err)
-{
-    TRY(noted(p, p->on->put_back(p->device, err)));
-    forget(p);
-    return 0;
+    return noted(p, p->on->give_back(p->device, changed, err));
 }
 
 int ddp_parallel_share(struct ddp_parallel *p, struct ddp_err *err)
@@ -295,7 +290,7 @@ int ddp_parallel_step(struct ddp_parallel *p, float lr, struct ddp_step *step,
                              .bad = missing < p->n || p->unknown > 0 || p->failed,
                              .lr = first ? lr : 0};
     p->open = false;
-    TRY(p->on->finish(p->device, &sums, err));
+    TRY(reducer_finish(p->reducer, &sums, err));
     if (p->failed)
         return err_set(err, "%s", p->why.text);
     p->failed = sums.bad > 0; /* sums on the GPUs may never end */
@@ -334,7 +329,7 @@ int ddp_parallel_swap_average(struct ddp_parallel *p, struct ddp_err *err)
     if (!p->swapped)
         TRY(reducer_gather_states(p->reducer, &p->optim, err));
     optim_swap_average(&p->optim, p->state.weights);
-    TRY(put_back(p, err));
+    TRY(give_back(p, true, err));
     p->swapped = !p->swapped;
     if (!p->swapped)
         reducer_forget_states(&p->optim);
@@ -385,12 +380,9 @@ static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_er
     uint64_t got[2] = {loaded, at.step};
     TRY(ddp_broadcast(p->group, got, 2, DDP_I64, 0, err));
     *step = got[1];
-    if (!got[0]) {
-        forget(p);
-        return 0;
-    }
-    TRY(replica_broadcast(p->group, &p->state, err));
-    return put_back(p, err);
+    if (got[0])
+        TRY(replica_broadcast(p->group, &p->state, err));
+    return give_back(p, got[0], err);
 }
 
 int ddp_parallel_load(struct ddp_parallel *p, uint64_t *step, struct ddp_err *err)
@@ -414,7 +406,7 @@ int ddp_parallel_save(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
     if (rc == 0)
         rc = saver_start(p->saver, &p->state, &at, NULL, NULL, err);
     reducer_forget_states(&p->optim);
-    forget(p);
+    give_back(p, false, NULL);
     return rc;
 }
 
@@ -443,7 +435,7 @@ int ddp_parallel_keep(struct ddp_parallel *p, uint64_t step, struct ddp_err *err
         return 0;
     TRY(fetch(p, true, err));
     int rc = peers_save(p->peers, &p->state, &at, err);
-    forget(p);
+    give_back(p, false, NULL);
     return rc;
 }
 
@@ -459,6 +451,6 @@ int ddp_parallel_check(struct ddp_parallel *p, struct ddp_err *err)
     uint64_t sum;
     TRY(fetch(p, false, err));
     int rc = replica_check(p->group, &p->state, &sum, err);
-    forget(p);
+    give_back(p, false, NULL);
     return rc;
 }

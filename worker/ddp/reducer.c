@@ -360,6 +360,9 @@ int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *er
 {
     if (r->size == 1)
         return 0;
+    if (r->settings.elsewhere)
+        return ddp_all_reduce(r->group, sums, sizeof *sums / sizeof(float), DDP_F32,
+                              DDP_SUM, err);
     memset(r->block, 0, HEAD * sizeof(float));
     memcpy(r->block, sums, sizeof *sums);
     int rc = r->others ? 0 : reduce_rest(r, err);

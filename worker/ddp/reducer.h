@@ -81,7 +81,8 @@ int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err);
 /* The `ready` of struct model_pass; `reducer` is a struct reducer. Errors are
  * returned by reducer_finish(). */
 void reducer_ready(size_t offset, size_t count, void *reducer);
-/* Waits for all reductions; `sums` has this rank's numbers, then those of all. */
+/* Waits for all reductions; `sums` has this rank's numbers, then those of all. With
+ * `elsewhere` it sums these alone, and sees a rank that has died. */
 int reducer_finish(struct reducer *r, struct step_sums *sums, struct ddp_err *err);
 
 /* ---- the optimiser ---- */

@@ -25,9 +25,7 @@ struct engine {
     struct pipeline *pipeline; /* owned; NULL: one stage */
     struct batch_buf batch;
     float *extra; /* owned: gradients of what is not a step's first (micro-)batch */
-    bool none;    /* this rank has no samples in it, but takes part in the norms */
-    struct ddp_group
-        *norms; /* owned: the group that norms are summed in; NULL: no sums */
+    struct ddp_group *norms; /* owned: norms are summed in it; NULL: no sums */
     struct ddp_err norms_err;
     bool norms_failed; /* in this step: norms_err says why */
     bool apart;        /* buffers (running statistics) of the ranks differ since the last
@@ -137,18 +135,19 @@ static struct engine_info cpu_info(const struct engine *e)
 
 /* ---- a step ---- */
 
-static float run_batch(struct engine *e, const struct model_pass *pass, int *correct,
-                       struct model **bad, const struct batch **of)
+/* One without samples takes part in the norms. */
+static struct batch_result run_batch(struct engine *e, const struct model_pass *pass)
 {
     struct model *m = e->job.model;
-    *of = pass->batch;
+    struct batch_result r = {.given = pass->batch};
     if (e->pipeline)
-        return pipeline_step(e->pipeline, pass, correct, bad, of);
+        return pipeline_step(e->pipeline, pass);
     model_pass_forward(m, pass, 0, model_layers(m));
-    float loss = e->none ? 0 : model_pass_loss(m, pass, correct);
-    *bad = isfinite(loss) ? NULL : m;
+    if (pass->batch->n > 0)
+        r.loss = model_pass_loss(m, pass, &r.correct);
+    r.bad = isfinite(r.loss) ? NULL : m;
     model_pass_back(m, pass, 0, model_layers(m));
-    return loss;
+    return r;
 }
 
 /* Batch i of this rank's step: samples which[0..n). */
@@ -158,9 +157,6 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i, boo
     const struct engine_job *job = &e->job;
     struct augment how = job->how.augment;
     how.key = s->augment_key;
-    int correct = 0;
-    struct model *bad = NULL; /* and what it was given */
-    const struct batch *of;
     int64_t began = now_ns();
     struct batch b =
         dataset_gather(job->data, &job->data->train, &how, which, n, &e->batch);
@@ -175,15 +171,15 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i, boo
                               .arg = e->reducer,
                               .trace = job->trace,
                               .row = TRACE_COMPUTE};
-    e->none = n == 0;
-    float loss = run_batch(e, &pass, &correct, &bad, &of);
+    struct batch_result r = run_batch(e, &pass);
     if (n == 0)
         return;
-    result->loss += loss * (float)n / (float)s->mine;
-    result->sums.loss += loss * pass.scale;
-    result->sums.correct += (float)correct;
-    if (bad && !*result->where)
-        result->depth = model_find_bad(bad, of, result->where, sizeof result->where);
+    result->loss += r.loss * (float)n / (float)s->mine;
+    result->sums.loss += r.loss * pass.scale;
+    result->sums.correct += (float)r.correct;
+    if (r.bad && !*result->where)
+        result->depth =
+            model_find_bad(r.bad, r.given, result->where, sizeof result->where);
 }
 
 /* Forward and backward of all of this rank's samples, batch after batch. */

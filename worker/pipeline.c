@@ -163,25 +163,22 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
     p->pass = pass;
 }
 
-float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *correct,
-                    struct model **bad, const struct batch **of)
+struct batch_result pipeline_step(struct pipeline *p, const struct model_pass *pass)
 {
+    struct batch_result all = {0};
     cut(p, pass);
     sem_post(&p->begun);
     run_stage(&p->stages[0]);
-    float loss = 0;
-    *correct = 0;
-    *bad = NULL;
     for (int m = 0; m < p->n; m++) {
         const struct micro *part = &p->parts[m];
-        loss += part->loss * (float)part->batch.n / (float)pass->batch->n;
-        *correct += part->correct;
-        if (!*bad && !isfinite(part->loss)) {
-            *bad = part->view;
-            *of = &part->batch;
+        all.loss += part->loss * (float)part->batch.n / (float)pass->batch->n;
+        all.correct += part->correct;
+        if (!all.bad && !isfinite(part->loss)) {
+            all.bad = part->view;
+            all.given = &part->batch;
         }
     }
-    return loss;
+    return all;
 }
 
 /* ---- its life ---- */

@@ -18,9 +18,14 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
                                  int threads, float *extra, struct ddp_err *err);
 void pipeline_destroy(struct pipeline *p); /* NULL is fine */
 
-/* Forward and backward of pass->batch. `bad` is the view whose loss was the first that is
- * not a number, NULL: none; `of` is what it was given, until the next step. */
-float pipeline_step(struct pipeline *p, const struct model_pass *pass, int *correct,
-                    struct model **bad, const struct batch **of);
+/* Forward and backward of a batch. `bad`: the view whose loss was the first that is not a
+ * number, NULL: none; `given`: its batch, until the next step. */
+struct batch_result {
+    float loss;
+    int correct;
+    struct model *bad;
+    const struct batch *given;
+};
+struct batch_result pipeline_step(struct pipeline *p, const struct model_pass *pass);
 
 #endif

@@ -34,8 +34,7 @@ struct size {
 struct reader {
     int line;
     struct model_type *type;
-    struct layer_spec *layers; /* owned by `type` */
-    int n;
+    int n;              /* layers of `type` so far */
     struct size *sizes; /* owned */
     size_t nsizes;
     int repeat, times, i; /* the line of `repeat`, 0: outside; rounds, and this one */
@@ -197,7 +196,7 @@ static void begin_round(struct reader *r)
         return;
     snprintf(number, sizeof number, "%d", r->i);
     set_size(r, "i", 1, number);
-    set_size(r, "before", 6, r->n ? r->layers[r->n - 1].name : "");
+    set_size(r, "before", 6, r->n ? r->type->layers[r->n - 1].name : "");
     r->line = r->repeat;
 }
 
@@ -255,32 +254,32 @@ static int read_setting(struct reader *r, const char *name, const char *value)
 
 /* ---- layers ---- */
 
-/* Of images, or of tokens. `takes`: its attributes, separated by blanks; `needs`: the
- * required ones; `outputs_first`: of its weight. */
+/* Of images, or of tokens. `takes`: its attributes, between blanks; `needs`: the required
+ * ones; `outputs_first`: of its weight. */
 static const struct kind {
     const char *name;
     enum layer_kind kind;
     bool tokens;
-    const char *takes, *needs;
+    const char *takes, *needs, *needs_too;
     bool outputs_first;
 } kinds[] = {
     {"conv", LAYER_CONV, false, " outputs size stride pad bias relu pool dropout from ",
-     " outputs size "},
-    {"linear", LAYER_LINEAR, false, " outputs relu dropout ", " "},
-    {"norm", LAYER_NORM, false, " relu add ", " "},
-    {"mean", LAYER_MEAN, false, " ", " "},
-    {"embed", LAYER_EMBED, true, " outputs positions dropout ", " outputs "},
-    {"layer_norm", LAYER_LAYER_NORM, true, " eps no_bias ", " "},
-    {"rms_norm", LAYER_RMS_NORM, true, " eps ", " "},
-    {"linear", LAYER_DENSE, true, " outputs no_bias join add dropout ", " outputs ",
-     true},
-    {"dense", LAYER_DENSE, true, " outputs no_bias add dropout ", " outputs "},
-    {"gelu", LAYER_GELU, true, " gated ", " "},
-    {"silu", LAYER_SILU, true, " gated ", " "},
+     "outputs", "size"},
+    {"linear", LAYER_LINEAR, false, " outputs relu dropout "},
+    {"norm", LAYER_NORM, false, " relu add "},
+    {"mean", LAYER_MEAN, false, " "},
+    {"embed", LAYER_EMBED, true, " outputs positions dropout ", "outputs"},
+    {"layer_norm", LAYER_LAYER_NORM, true, " eps no_bias "},
+    {"rms_norm", LAYER_RMS_NORM, true, " eps "},
+    {"linear", LAYER_DENSE, true, " outputs no_bias join add dropout ", "outputs",
+     .outputs_first = true},
+    {"dense", LAYER_DENSE, true, " outputs no_bias add dropout ", "outputs"},
+    {"gelu", LAYER_GELU, true, " gated "},
+    {"silu", LAYER_SILU, true, " gated "},
     {"rotary", LAYER_ROTARY, true, " heads kv_heads base factor low high original ",
-     " heads "},
-    {"attention", LAYER_ATTENTION, true, " heads kv_heads dropout ", " heads "},
-    {"logits", LAYER_LOGITS, true, " ", " "},
+     "heads"},
+    {"attention", LAYER_ATTENTION, true, " heads kv_heads dropout ", "heads"},
+    {"logits", LAYER_LOGITS, true, " "},
 };
 
 static bool listed(const char *list, const char *word)
@@ -304,7 +303,7 @@ static bool has_name(const struct layer_spec *l, const char *name)
 static int find_layer(const struct reader *r, const char *name)
 {
     int back = 1;
-    while (back <= r->n && !has_name(&r->layers[r->n - back], name))
+    while (back <= r->n && !has_name(&r->type->layers[r->n - back], name))
         back++;
     return back <= r->n ? back : 0;
 }
@@ -314,7 +313,7 @@ static int read_layer_name(const struct reader *r, const char *name, int *back)
     *back = find_layer(r, name);
     if (!*back)
         return refuse(r, "no layer '%s' is before this one", name);
-    const char *layer = r->layers[r->n - *back].name;
+    const char *layer = r->type->layers[r->n - *back].name;
     return strcmp(layer, name) == 0
                ? 0
                : refuse(r, "'%s' is a part of layer '%s'; name that", name, layer);
@@ -386,7 +385,7 @@ static int unknown_kind(const struct reader *r, const char *kind)
 /* The last layer becomes a part of the one before it. */
 static int join(struct reader *r)
 {
-    struct layer_spec *l = &r->layers[r->n - 1], *to = r->n > 1 ? l - 1 : NULL;
+    struct layer_spec *l = &r->type->layers[r->n - 1], *to = r->n > 1 ? l - 1 : NULL;
     int i = 0;
     while (to && i < LAYER_JOINED && to->joined[i].name)
         i++;
@@ -417,14 +416,12 @@ static int read_attributes(struct reader *r, const struct kind *kind, char *word
         if (listed(seen, word))
             return refuse(r, "'%s' is there twice", word);
         snprintf(seen + strlen(seen), sizeof seen - strlen(seen), "%s ", word);
-        TRY(read_attribute(r, &r->layers[r->n], word, value));
+        TRY(read_attribute(r, &r->type->layers[r->n], word, value));
     }
-    for (const char *at = kind->needs + 1; *at; at += strcspn(at, " ") + 1) {
-        char word[40];
-        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, " "), at);
-        if (!listed(seen, word))
-            return refuse(r, "%s layers need %s=...", kind->name, word);
-    }
+    const char *const needs[] = {kind->needs, kind->needs_too};
+    for (size_t i = 0; i < ARRAY_LEN(needs); i++)
+        if (needs[i] && !listed(seen, needs[i]))
+            return refuse(r, "%s layers need %s=...", kind->name, needs[i]);
     return 0;
 }
 
@@ -444,9 +441,9 @@ static int read_layer(struct reader *r, char *name, const char *word, char *rest
         return refuse(r, "'optim.' begins the names of optimizer states, not of layers");
     if (r->n == LAYERS) /* each name is compared with all */
         return refuse(r, "a model has %d layers at most", LAYERS);
-    r->layers = r->type->layers =
-        xrealloc(r->layers, (size_t)r->n + 2, sizeof *r->layers);
-    struct layer_spec *l = &r->layers[r->n];
+    r->type->layers =
+        xrealloc(r->type->layers, (size_t)r->n + 2, sizeof *r->type->layers);
+    struct layer_spec *l = &r->type->layers[r->n];
     l[0] = (struct layer_spec){kind->kind,
                                kind->name,
                                xstrdup(name),
@@ -497,16 +494,17 @@ static int read_line(struct reader *r, const char *line)
     if (!line[blanks] || (over && !is_end(line + blanks)))
         return 0;
     OWNED char *text = expand(r, line);
-    for (const char *c = text; c && *c; c++)
+    if (!text)
+        return -1;
+    for (const char *c = text; *c; c++)
         r->type->checksum = rng_mix(r->type->checksum ^ (unsigned char)*c);
-    for (size_t i = 0, n; text && text[i]; i += n) /* checkpoints and traces have names */
+    for (size_t i = 0, n; text[i]; i += n) /* checkpoints and traces have names */
         if ((n = utf8_length(text + i)) == 0 ||
             (iscntrl((unsigned char)text[i]) && !strchr(BLANKS, text[i])))
             return refuse(r, "the line is not text in UTF-8");
-    return text ? read_words(r, text) : -1;
+    return read_words(r, text);
 }
 
-/* Its lines. */
 static int read_text(struct reader *r, const char *text)
 {
     OWNED char *copy = xstrdup(text), **lines = NULL;
@@ -559,7 +557,7 @@ struct model_type *description_read(const char *name, const char *where, const c
 {
     struct model_type *type = xcalloc(1, sizeof *type);
     struct reader r = {.type = type, .err = err};
-    type->layers = r.layers = xcalloc(1, sizeof *r.layers); /* LAYER_END */
+    type->layers = xcalloc(1, sizeof *type->layers); /* LAYER_END */
     type->name = xstrdup(name);
     type->where = xstrdup(where);
     int rc = read_given(&r, sizes);

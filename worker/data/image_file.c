@@ -12,7 +12,6 @@
 
 #include <setjmp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #if HAVE_PNG || HAVE_JPEG

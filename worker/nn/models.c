@@ -6,7 +6,6 @@
 #include "common/text_file.h"
 #include "worker/nn/model.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -271,7 +271,7 @@ int model_build(struct model *m, struct ddp_err *err)
     TRY(check_end(m, err));
     TRY(make_slots(m, err));
     if (m->type->task == TASK_TOKENS)
-        m->head = head_create(m);
+        head_plan(m);
     else
         model_want(m, &m->found, 4.0 * m->max_batch);
     return 0;

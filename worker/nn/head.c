@@ -12,24 +12,16 @@
 #define LOGITS_AT_ONCE (16 << 20) /* floats, approximately; a test has fewer */
 #endif
 
-struct head {
-    int rows;        /* at a time */
-    float *logits;   /* [rows, outputs] */
-    uint32_t *right; /* [rows] */
-};
-
-struct head *head_create(struct model *m)
+void head_plan(struct model *m)
 {
-    struct head *h = xcalloc(1, sizeof *h);
     long all = (long)m->max_batch * m->io.W, piece = LOGITS_AT_ONCE / m->io.outputs;
     piece = piece < 64 ? 64 : piece;
-    h->rows = (int)(all < piece ? all : piece);
+    m->head.rows = (int)(all < piece ? all : piece);
     m->layers[m->nlayers - 1].work +=
         (double)m->io.W * m->io.outputs * model_last(m)->map.C;
-    model_want(m, &h->logits, (double)h->rows * m->io.outputs);
-    model_want(m, &h->right, h->rows);
-    model_want(m, &m->found, 4.0 * h->rows);
-    return h;
+    model_want(m, &m->head.logits, (double)m->head.rows * m->io.outputs);
+    model_want(m, &m->head.right, m->head.rows);
+    model_want(m, &m->found, 4.0 * m->head.rows);
 }
 
 /* Their weight, [outputs, C]. */
@@ -44,7 +36,7 @@ static void make_logits(const struct model *m, const float *y, int rows)
     int C = model_last(m)->map.C, V = m->io.outputs;
     const float *w = weights_at(m, weight_of(m));
     model_multiply(m, rows, V, C, matrix(y, (size_t)C), transposed(w, (size_t)C), NULL,
-                   m->head->logits, false);
+                   m->head.logits, false);
 }
 
 /* From their gradients those of the rows and of the weight; `more`: added to the
@@ -53,7 +45,7 @@ static void logits_back(const struct model *m, const float *y, float *dy, int ro
                         bool more)
 {
     int C = model_last(m)->map.C, V = m->io.outputs;
-    const float *g = m->head->logits, *w = weights_at(m, weight_of(m));
+    const float *g = m->head.logits, *w = weights_at(m, weight_of(m));
     size_t ld = (size_t)C, ldg = (size_t)V;
     model_multiply(m, rows, C, V, matrix(g, ldg), matrix(w, ld), NULL, dy, false);
     model_multiply(m, V, C, rows, transposed(g, ldg), matrix(y, ld), NULL,
@@ -63,7 +55,7 @@ static void logits_back(const struct model *m, const float *y, float *dy, int ro
 float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,
                 float scale, int *correct)
 {
-    struct head *h = m->head;
+    const struct head *h = &m->head;
     int T = m->io.W, all = b->n * T;
     size_t C = (size_t)model_last(m)->map.C;
     const float *y = model_last(m)->y;
@@ -86,5 +78,5 @@ float head_loss(const struct model *m, const struct batch *b, float *dy, float s
 const float *head_logits(const struct model *m, const float *y)
 {
     make_logits(m, y, 1);
-    return m->head->logits;
+    return m->head.logits;
 }

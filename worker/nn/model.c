@@ -83,7 +83,6 @@ void model_destroy(struct model *m)
     free(m->layers);
     free(m->params);
     free(m->buffers);
-    free(m->head);
     free(m->wants);
     free(m);
 }
@@ -213,7 +212,7 @@ double model_flop(const struct model *m)
         if (l->op->product) /* the gradient of the data is not needed */
             flop += 2 * l->work * (l->in >= 0 ? 3 : 2);
     }
-    if (m->head) /* logits */
+    if (m->type->task == TASK_TOKENS) /* logits */
         flop += 6.0 * m->io.W * m->io.outputs * model_last(m)->map.C;
     return flop;
 }
@@ -362,7 +361,7 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
                   float smooth, float scale, int *correct)
 {
     *correct = 0;
-    if (m->head)
+    if (m->type->task == TASK_TOKENS)
         return head_loss(m, b, dy, smooth, scale, correct);
     return m->type->task == TASK_CLASSIFY
                ? class_loss(m, b, y, dy, smooth, scale, correct)

@@ -86,7 +86,11 @@ struct model {
     float *grads; /* in which a pass computes them: the same, or its extra one */
     float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
     float *room;                   /* scratch memory for products of sequences */
-    struct head *head;             /* of a model of tokens; else NULL */
+    struct head {
+        int rows;            /* at a time */
+        float *logits;       /* [rows, outputs] */
+        uint32_t *right;     /* [rows] */
+    } head;                  /* of a model of tokens: head.c */
     double *found;           /* of class_loss(): of a batch, or of the head's rows */
     struct scratches memory; /* all the above, except own_weights */
     struct want {
@@ -183,7 +187,7 @@ double model_sum_losses(const double *found, int n, int *correct);
 
 /* The head of a model of tokens (head.c): the loss of its logits, and the gradients
  * `dy` of the last layer and of the weights, NULL: not computed. */
-struct head *head_create(struct model *m); /* freed with free() */
+void head_plan(struct model *m);
 float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,
                 float scale, int *correct);
 /* The logits of one row y of the last layer; valid until the next call. */

@@ -93,12 +93,12 @@ struct engine_step {
     int signal;                          /* this rank has received; 0: none */
 };
 
-/* The signals of a rank, for the others. */
-static inline struct step_sums engine_told(const struct engine_step *s)
+/* The signal of a rank, for the others. */
+static inline struct step_sums engine_told(int signal)
 {
-    return (struct step_sums){.stop = s->signal != 0,
-                              .interrupted = s->signal == SIGINT,
-                              .warned = s->signal == SIGUSR1};
+    return (struct step_sums){.stop = signal != 0,
+                              .interrupted = signal == SIGINT,
+                              .warned = signal == SIGUSR1};
 }
 
 struct engine_result {

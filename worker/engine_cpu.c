@@ -217,7 +217,7 @@ static int cpu_step(struct engine *e, const struct engine_step *s,
     int64_t began = now_ns();
     e->apart = true;
     reducer_forget_states(job->optim);
-    *result = (struct engine_result){.of = *s, .sums = engine_told(s)};
+    *result = (struct engine_result){.of = *s, .sums = engine_told(s->signal)};
     result->of.which = NULL;
     TRY(reducer_begin(e->reducer, s->mine == 0, err));
     e->norms_failed = false;

@@ -140,11 +140,13 @@ static void tell_step(struct run *run, const struct tally *t,
     history_step(&run->history, epochs_at(run, result->of.position), r.loss);
 }
 
-/* All ranks know which signals any of them has. */
-static void stop(struct run *run, bool interrupted, bool warned)
+/* If a rank has a signal: all know which ones any of them has. */
+static void heed(struct run *run, const struct step_sums *all)
 {
+    if (all->stop == 0)
+        return;
     run->end = RUN_STOPPED;
-    run->stopped_by = interrupted ? SIGINT : warned ? SIGUSR1 : SIGTERM;
+    run->stopped_by = all->interrupted > 0 ? SIGINT : all->warned > 0 ? SIGUSR1 : SIGTERM;
 }
 
 static int take_result(struct run *run, struct tally *t,
@@ -169,8 +171,7 @@ static int take_result(struct run *run, struct tally *t,
     }
     if (run->rank == 0)
         tell_step(run, t, result);
-    if (result->sums.stop > 0)
-        stop(run, result->sums.interrupted > 0, result->sums.warned > 0);
+    heed(run, &result->sums);
     return 0;
 }
 
@@ -205,10 +206,10 @@ static int run_tests(struct run *run, struct report *r, bool *bad_data,
     const struct samples *test = &run->data.test;
     uint32_t first, n = sampler_share((uint32_t)test->n, run->rank, run->size, &first);
     uint32_t most = (uint32_t)run->c->how.batch_size;
-    double sums[3] = {0};   /* loss, right answers, batches of bad data */
-    int32_t asked[3] = {0}; /* ranks with a signal, with SIGINT, with SIGUSR1 */
+    double sums[3] = {0}; /* loss, right answers, batches of bad data */
+    struct step_sums told;
     /* as often as the rank with the largest share has to */
-    for (uint32_t i = 0; i * (uint64_t)run->size < test->n && !asked[0]; i += most) {
+    for (uint32_t i = 0; i * (uint64_t)run->size < test->n; i += most) {
         int count = i >= n ? 0 : n - i < most ? (int)(n - i) : (int)most, correct = 0;
         float loss = 0;
         const uint32_t *which = run->in_order + first + i;
@@ -218,15 +219,12 @@ static int run_tests(struct run *run, struct report *r, bool *bad_data,
         sums[0] += (double)loss * count;
         sums[1] += correct;
         sums[2] += !isfinite(loss) && is_bad_data(run, which, count);
-        int signal = signals_stop_requested();
-        asked[0] = signal != 0;
-        asked[1] = signal == SIGINT;
-        asked[2] = signal == SIGUSR1;
-        TRY(ddp_all_reduce(run->group, asked, 3, DDP_I32, DDP_SUM, err));
-    }
-    if (asked[0]) {
-        stop(run, asked[1] > 0, asked[2] > 0);
-        return 0;
+        told = engine_told(signals_stop_requested());
+        TRY(ddp_all_reduce(run->group, &told, sizeof told / sizeof(float), DDP_F32,
+                           DDP_SUM, err));
+        heed(run, &told);
+        if (run->end == RUN_STOPPED)
+            return 0;
     }
     TRY(ddp_all_reduce(run->group, sums, ARRAY_LEN(sums), DDP_F64, DDP_SUM, err));
     r->test_loss = sums[0] / (double)test->n;

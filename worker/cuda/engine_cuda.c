@@ -87,7 +87,7 @@ static void put_in_line(struct engine *e, const struct engine_step *step)
     cuda_doing("a step");
     *s->in = (struct cuda_step){.lr = step->lr,
                                 .share = (float)step->mine / (float)step->all,
-                                .told = engine_told(step),
+                                .told = engine_told(step->signal),
                                 .seed = step->dropout_seed,
                                 .draw = step->dropout_draw,
                                 .augment_key = step->augment_key};

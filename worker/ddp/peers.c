@@ -14,10 +14,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { TAG = 0x7065, MAGIC = 0x33736464 }; /* change MAGIC whenever struct part changes */
+enum { TAG = 0x7065, MAGIC = 0x34736464 }; /* change MAGIC whenever a part changes */
 
-/* A part: this header, the pieces, the weights of each, its optimiser states one after
- * the other, the buffers. */
+/* A part: this header; of each piece its place, weights and optimiser states; the
+ * buffers. */
 struct part {
     uint64_t magic, bytes;
     uint64_t set; /* drawn by each attempt: parts of two attempts never form a set */
@@ -184,67 +184,60 @@ static void pack(const struct part *h, const struct replica *run, const struct r
                  char *to)
 {
     size_t n;
-    const struct rank_piece *first = reducer_pieces(r, &n), *end = first + n, *p;
+    const struct rank_piece *p = reducer_pieces(r, &n), *end = p + n;
     to = put(to, h, sizeof *h);
-    for (p = first; p < end; p++)
+    for (; p < end; p++) {
+        size_t bytes = p->at.count * sizeof(float);
         to = put(to, &p->at, sizeof p->at);
-    for (p = first; p < end; p++)
-        to = put(to, run->weights + p->at.offset, p->at.count * sizeof(float));
-    for (int k = 0; k < OPTIM_STATES; k++)
-        for (p = first; run->optim->states[k] && p < end; p++)
-            to = put(to, piece_state(p, run->optim, k), p->at.count * sizeof(float));
+        to = put(to, run->weights + p->at.offset, bytes);
+        for (int k = 0; k < OPTIM_STATES; k++)
+            if (run->optim->states[k])
+                to = put(to, piece_state(p, run->optim, k), bytes);
+    }
     if (run->nbuffers)
         put(to, run->buffers, run->nbuffers * sizeof(float));
 }
 
-/* Copies the pieces' data to their offsets in `block`; returns the end of the data. */
-static const char *take(const struct part *h, const struct bucket *pieces,
-                        const char *from, float *block)
+static const char *take(void *to, const char *from, size_t bytes)
 {
-    for (uint32_t i = 0; i < h->npieces; i++) {
-        size_t bytes = pieces[i].count * sizeof(float);
-        memcpy(block + pieces[i].offset, from, bytes);
-        from += bytes;
-    }
-    return from;
+    memcpy(to, from, bytes);
+    return from + bytes;
 }
 
 /* Is this a part of a run with the same model and settings? */
 static bool fits(const struct part *h, const struct replica *run)
 {
     return h->magic == MAGIC && h->bytes == bytes_of(h) && h->part >= 0 &&
-           h->part < h->parts && h->npieces <= h->floats && h->floats == run->floats &&
-           h->nbuffers == run->nbuffers &&
+           h->part < h->parts && h->npieces <= h->floats && h->count <= h->floats &&
+           h->floats == run->floats && h->nbuffers == run->nbuffers &&
            h->nstates == (uint32_t)states_of(run->optim) &&
            memchr(h->at.buckets, 0, sizeof h->at.buckets) &&
            strncmp(h->model, run->model, sizeof h->model - 1) == 0 &&
            strncmp(h->optimizer, run->optim->type->name, sizeof h->optimizer) == 0;
 }
 
-/* Are its pieces inside the model? */
-static bool pieces_fit(const struct part *h, const struct bucket *pieces)
-{
-    size_t count = 0;
-    for (uint32_t i = 0; i < h->npieces; count += pieces[i++].count) {
-        if (pieces[i].offset > h->floats ||
-            pieces[i].count > h->floats - pieces[i].offset)
-            return false;
-    }
-    return count == h->count;
-}
-
 static int unpack(const char *message, size_t bytes, const struct replica *run,
                   struct train_state *at, struct ddp_err *err)
 {
     const struct part *h = (const void *)message;
-    const struct bucket *pieces = (const void *)(h + 1);
-    if (!fits(h, run) || h->bytes != bytes || !pieces_fit(h, pieces))
+    const char *from = (const char *)(h + 1);
+    bool sound = fits(h, run) && h->bytes == bytes;
+    uint64_t left = sound ? h->count : 0;
+    struct bucket piece;
+    for (uint32_t i = 0; sound && i < h->npieces; i++, left -= piece.count) {
+        from = take(&piece, from, sizeof piece);
+        sound = piece.count <= left && piece.offset <= h->floats - piece.count;
+        if (!sound)
+            break;
+        size_t n = piece.count * sizeof(float);
+        from = take(run->weights + piece.offset, from, n);
+        for (int k = 0; k < OPTIM_STATES; k++)
+            if (optim_whole(run->optim, k))
+                from = take(optim_whole(run->optim, k) + piece.offset, from, n);
+    }
+    if (!sound || left > 0)
         return err_set(err, "a part of step %" PRIu64 " in memory is damaged",
                        h->at.step);
-    const char *from = take(h, pieces, (const char *)(pieces + h->npieces), run->weights);
-    for (int k = 0; k < OPTIM_STATES; k++)
-        if (optim_whole(run->optim, k))
-            from = take(h, pieces, from, optim_whole(run->optim, k));
     if (run->nbuffers)
         memcpy(run->buffers, from, run->nbuffers * sizeof(float));
     *at = h->at;

@@ -205,7 +205,6 @@ static const struct setting options[] = {
 
 /* ---- the parser ---- */
 
-/* What is needed only while parsing. */
 struct parse {
     struct train_config *c; /* borrowed */
     struct ddp_err *err;    /* borrowed; may be NULL */
@@ -214,7 +213,6 @@ struct parse {
 
 enum { FIRST_KEY = 0x100 }; /* no letter */
 
-/* Reads a value into its member. */
 static int take(struct parse *p, const struct setting *o, const char *text)
 {
     return o->read(o, text, (char *)p->c + o->at, p->err) == 0

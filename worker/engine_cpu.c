@@ -182,7 +182,6 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i, boo
             model_find_bad(r.bad, r.given, result->where, sizeof result->where);
 }
 
-/* Forward and backward of all of this rank's samples, batch after batch. */
 static void run_batches(struct engine *e, const struct engine_step *s,
                         struct engine_result *result)
 {

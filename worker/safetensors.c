@@ -156,7 +156,6 @@ int safetensors_write(const char *path, const struct strv *metadata,
 
 /* ---- reading ---- */
 
-/* A converted array. */
 struct converted {
     struct converted *next;
     float data[];

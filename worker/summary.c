@@ -154,7 +154,6 @@ static void log_config(struct run *run)
     metrics_line(&run->metrics, "run", fields, ARRAY_LEN(fields));
 }
 
-/* The outcome of --tune. */
 static void tell_tuned(struct run *run)
 {
     const char *tuned = run->info.tuned;
@@ -260,7 +259,6 @@ static void log_result(struct run *run)
     metrics_line(&run->metrics, "end", fields, ARRAY_LEN(fields));
 }
 
-/* Peak memory of this rank, and the memory shared by the host's ranks. */
 static void tell_memory(struct run *run)
 {
     struct rusage usage;

@@ -175,7 +175,6 @@ static int take_result(struct run *run, struct tally *t,
     return 0;
 }
 
-/* Wait for all submitted steps. */
 static int drain_steps(struct run *run, struct tally *t, struct ddp_err *err)
 {
     struct engine_result result;

@@ -49,7 +49,6 @@ static int list(const char *folder, int (*wanted)(const struct dirent *),
     return 0;
 }
 
-/* The folders in a folder. */
 static int list_classes(const char *folder, struct strv *out, struct ddp_err *err)
 {
     SCOPED(strv_finish) struct strv all = {0};

@@ -282,7 +282,6 @@ void checkpoint_free(struct checkpoint *c)
     free(c);
 }
 
-/* Wait for the other ranks' parts. */
 static int await_parts(const struct checkpoint *c, const atomic_bool *cancelled,
                        struct ddp_err *err)
 {

@@ -12,7 +12,6 @@
 
 enum { LINE = 16 }; /* floats of a cache line: no line is shared by two ranks */
 
-/* One layer's. */
 struct shared {
     struct model_product of;
     float **places; /* owned, [size]: in my arena, of the ranks from this one on */

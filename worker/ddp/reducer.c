@@ -315,7 +315,6 @@ static void end_bucket(struct reducer *r)
     reducer_span(r, i, r->buckets[i].count, r->reductions[i].began_ns);
 }
 
-/* Makes progress on the reductions in flight. */
 static void make_progress(struct reducer *r)
 {
     while (!r->failed && r->ended < r->started) {

@@ -8,7 +8,6 @@
 
 #include "worker/ddp/reducer.h"
 
-/* A reduction. */
 struct reduction {
     struct ddp_request *request; /* owned until it has ended */
     int64_t began_ns;

@@ -23,7 +23,6 @@ struct replica {
 
 struct replica replica_of(struct model *model, struct optim *optim);
 
-/* The progress of a run. */
 struct train_state {
     uint64_t step;      /* optimiser steps taken */
     uint64_t seed;      /* of the run */

@@ -368,7 +368,6 @@ static float loss(const struct model *m, const struct batch *b, const float *y, 
                : square_loss(m, b, y, dy, scale);
 }
 
-/* Where this pass computes its gradients. */
 static void choose_block(struct model *m, const struct model_pass *p)
 {
     float *sums = model_grads(m);

@@ -114,8 +114,6 @@ static int prepare(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     pool_set(c->how.threads);
     run->kernels = kernels_get(c->kernels, c->how.precision, err);
-    if (!run->kernels)
-        return -1;
     int rc = c->model->task == TASK_TOKENS
                  ? tokens_load(c->data, c->model->context, c->model->vocabulary,
                                &run->data, err)
@@ -124,12 +122,11 @@ static int prepare(struct run *run, struct ddp_err *err)
         return -1;
     run->answers = run->data.task == TASK_TOKENS ? run->data.shape.W : 1;
     run->model =
-        model_plan(c->model->name, run->data.shape, c->how.batch_size, run->kernels, err);
+        model_plan(c->model, run->data.shape, c->how.batch_size, run->kernels, err);
     return run->model ? check_memory(run, err) : -1;
 }
 
-/* Others may still be reading their data, and are waited for as in replica_agree_late().
- */
+/* Others may still read their data: they are waited for as in replica_agree_late(). */
 static int join(struct run *run, size_t floats, struct ddp_err *err)
 {
     int64_t timeout_ms = run->c->group_timeout_ms;

@@ -16,9 +16,9 @@
 /* ---- creation ---- */
 
 /* `of`: the owner of the weights; NULL: the model itself. */
-static struct model *create(struct model_type *type, struct io_shape io, int max_batch,
-                            const struct kernels *kernels, struct model *of,
-                            struct ddp_err *err)
+static struct model *create(const struct model_type *type, struct io_shape io,
+                            int max_batch, const struct kernels *kernels,
+                            struct model *of, struct ddp_err *err)
 {
     struct model *m = xcalloc(1, sizeof(*m));
     m->type = type;
@@ -35,27 +35,28 @@ static struct model *create(struct model_type *type, struct io_shape io, int max
     return m;
 }
 
-struct model *model_plan(const char *name, struct io_shape io, int max_batch,
+struct model *model_plan(const struct model_type *type, struct io_shape io, int max_batch,
                          const struct kernels *kernels, struct ddp_err *err)
 {
-    struct model_type *type = model_type_find(name, err);
-    if (!type)
-        return NULL;
     if (io.C > 0 && io.H > 0 && io.W > 0 && io.outputs > 0 && max_batch > 0 &&
         max_batch <= INT_MAX / io.W)
         return create(type, io, max_batch, kernels, NULL, err);
     err_set(err, "model '%s' cannot have inputs of %dx%dx%d, %d outputs, batches of %d",
             type->name, io.C, io.H, io.W, io.outputs, max_batch);
-    model_type_free(type);
     return NULL;
 }
 
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err)
 {
-    struct model *m = model_plan(name, io, max_batch, kernels, err);
-    if (m)
-        model_allocate(m);
+    struct model_type *type = model_type_find(name, err);
+    struct model *m = type ? model_plan(type, io, max_batch, kernels, err) : NULL;
+    if (!m) {
+        model_type_free(type);
+        return NULL;
+    }
+    m->own_type = type;
+    model_allocate(m);
     return m;
 }
 
@@ -75,10 +76,8 @@ void model_destroy(struct model *m)
         free((void *)(uintptr_t)m->params[i].name);
     for (size_t i = 0; i < m->nbuffers; i++)
         free((void *)(uintptr_t)m->buffers[i].name);
-    if (!m->of) {
-        free(m->own_weights);
-        model_type_free(m->type);
-    }
+    free(m->own_weights);
+    model_type_free(m->own_type);
     scratches_free(&m->memory);
     free(m->layers);
     free(m->params);

@@ -129,9 +129,9 @@ void model_type_free(struct model_type *type); /* NULL is allowed */
  * is no such model or the data do not fit it. */
 struct model *model_create(const char *name, struct io_shape io, int max_batch,
                            const struct kernels *kernels, struct ddp_err *err);
-/* The same in two parts: a model without memory, of which only properties are known; and
- * its memory, if there is enough. */
-struct model *model_plan(const char *name, struct io_shape io, int max_batch,
+/* The same in two parts: a model of this type, borrowed, without memory, of which only
+ * properties are known; and its memory, if there is enough. */
+struct model *model_plan(const struct model_type *type, struct io_shape io, int max_batch,
                          const struct kernels *kernels, struct ddp_err *err);
 void model_allocate(struct model *m);
 /* In floats: a block of parameters; activations and what else a batch needs. */

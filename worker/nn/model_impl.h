@@ -69,7 +69,8 @@ struct layer {
 };
 
 struct model {
-    struct model_type *type; /* owned, except by a view */
+    const struct model_type *type; /* borrowed, or */
+    struct model_type *own_type;   /* owned: of model_create(); NULL: none */
     const struct kernels *k;
     struct io_shape io;
     int max_batch, nlayers;

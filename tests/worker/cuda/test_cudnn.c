@@ -114,7 +114,9 @@ static void plan_model(const char *name, struct layers_settings settings, produc
 {
     struct ddp_err err;
     struct resources memory = {0};
-    struct model *model = model_plan(name, settings.io, settings.max_batch,
+    struct model_type *type = model_type_find(name, &err);
+    ck_assert_msg(type, "%s", err.text);
+    struct model *model = model_plan(type, settings.io, settings.max_batch,
                                      kernels_get(NULL, PRECISION_FP32, &err), &err);
     ck_assert_msg(model, "%s", err.text);
     struct layers *net = layers_create(model, settings, NULL, &memory, NULL);
@@ -124,6 +126,7 @@ static void plan_model(const char *name, struct layers_settings settings, produc
         layers_each_product(net, layers_plan(net, settings.max_batch), one, NULL);
     layers_destroy(net);
     model_destroy(model);
+    model_type_free(type);
 }
 
 static void attends(struct layers *net, const struct site *at, void *arg)

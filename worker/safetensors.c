@@ -127,21 +127,14 @@ int safetensors_write(const char *path, const struct strv *metadata,
     if (why_not)
         return err_set(err, "cannot write '%s': %s", path, why_not);
     OWNED char *part = xasprintf("%s.part", path);
-    int rc = -1, fd = open_part(part, err);
+    SCOPED(close_fd) int fd = open_part(part, err);
+    int rc = -1;
     if (fd < 0)
         return -1;
     OWNED char *header = make_header(metadata, arrays, n);
     if (lock)
         *lock = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    bool locked = !lock || *lock >= 0;
-    bool whole = locked && write_content(fd, header, arrays, n) == 0;
-    int why = errno;
-    if (close(fd) < 0 && whole) {
-        whole = false;
-        why = errno;
-    }
-    errno = why;
-    if (!whole)
+    if ((lock && *lock < 0) || write_content(fd, header, arrays, n) < 0)
         err_errno(err, "cannot write '%s'", part);
     else if (rename(part, path) < 0)
         err_errno(err, "cannot rename '%s' to '%s'", part, path);

@@ -87,24 +87,21 @@ static int open_part(const char *part, struct ddp_err *err)
     enum { TURNS = 100 };
     for (int i = 0; i < TURNS; i++) {
         struct stat mine, there;
+        SCOPED(close_fd)
         int fd =
             open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
         if (fd < 0)
             return err_errno(err, "cannot create '%s'", part);
-        if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
-            close(fd);
+        if (flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
             break;
-        }
-        /* its previous owner may have just renamed the file */
-        bool ours = fstat(fd, &mine) == 0 && stat(part, &there) == 0 &&
-                    mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
-        if (ours && ftruncate(fd, 0) == 0)
-            return fd;
-        if (ours)
-            err_errno(err, "cannot write '%s'", part);
-        close(fd);
-        if (ours)
-            return -1;
+        if (fstat(fd, &mine) < 0 || stat(part, &there) < 0 ||
+            mine.st_ino != there.st_ino || mine.st_dev != there.st_dev)
+            continue; /* its previous owner has just renamed the file */
+        if (ftruncate(fd, 0) < 0)
+            return err_errno(err, "cannot write '%s'", part);
+        int ours = fd;
+        fd = -1; /* kept */
+        return ours;
     }
     return err_set(err, "another process is writing '%s': do two runs save to one place?",
                    part);

@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -316,10 +315,9 @@ void run_tell_result(struct run *run, const char *plot)
     if (run->c->data)
         tell_learned(run);
     if (run->images > 0) {
-        char *speed = grouped((uint64_t)(images_per_s(run) * p->each));
+        OWNED char *speed = grouped((uint64_t)(images_per_s(run) * p->each));
         progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all", speed,
                      p->unit, training, all);
-        free(speed);
         tell_share(run);
         tell_memory(run);
     }

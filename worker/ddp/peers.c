@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 enum { TAG = 0x7065, MAGIC = 0x34736464 }; /* change MAGIC whenever a part changes */
 
@@ -129,8 +128,7 @@ void peers_destroy(struct peers *p)
     for (int i = 0; i < p->ncolumns; i++)
         for (int half = 0; half < KEPT_HALVES; half++)
             kept_unmap(&p->columns[i].cells[half]);
-    if (p->fd >= 0)
-        close(p->fd);
+    close_fd(&p->fd);
     free(p->columns);
     free(p);
 }

@@ -10,26 +10,22 @@
 
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err)
 {
-    int rank = ddp_group_rank(group), size = ddp_group_size(group);
+    int rank = ddp_group_rank(group), size = ddp_group_size(group), unwanted;
     int32_t who = rc < 0 ? rank : size;
     struct ddp_err broken, first = {"the call has failed"};
-    if (ddp_all_reduce(group, &who, 1, DDP_I32, DDP_MIN, &broken) < 0)
-        goto fail;
-    if (culprit)
-        *culprit = who < size ? who : -1;
-    if (who == size)
+    culprit = culprit ? culprit : &unwanted;
+    *culprit = -1;
+    bool fine = ddp_all_reduce(group, &who, 1, DDP_I32, DDP_MIN, &broken) == 0;
+    if (fine && who == size)
         return 0;
     if (who == rank && err)
         first = *err;
-    if (ddp_broadcast(group, &first, sizeof first, DDP_U8, who, &broken) < 0)
-        goto fail;
+    if (!fine || ddp_broadcast(group, &first, sizeof first, DDP_U8, who, &broken) < 0)
+        /* our own failure, if any, is more specific than the group's */
+        return rc < 0 ? -1 : err_set(err, "%s", broken.text);
+    *culprit = who;
     first.text[sizeof first.text - 1] = '\0';
     return err_set(err, "%s", first.text);
-
-fail: /* our own failure, if any, is more specific than the group's */
-    if (culprit)
-        *culprit = -1;
-    return rc < 0 ? -1 : err_set(err, "%s", broken.text);
 }
 
 int replica_agree_late(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err)

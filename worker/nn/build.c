@@ -6,7 +6,6 @@
 #include "worker/nn/model_impl.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static struct param *place(struct param *p, const char *layer, const char *what, int ndim,
@@ -196,7 +195,7 @@ bool model_slots(const struct model *m, int from, int to, int *slots)
 static int make_slots(struct model *m, struct ddp_err *err)
 {
     double sizes[MODEL_MAX_SLOTS] = {0};
-    int *slots = xcalloc((size_t)m->nlayers, sizeof *slots);
+    OWNED int *slots = xcalloc((size_t)m->nlayers, sizeof *slots);
     bool enough = model_slots(m, 0, m->nlayers, slots);
     for (int i = 0; enough && i < m->nlayers; i++) {
         struct layer *l = &m->layers[i];
@@ -204,7 +203,6 @@ static int make_slots(struct model *m, struct ddp_err *err)
         l->slot = slots[i];
         *size = fmax(*size, (double)l->floats * m->max_batch);
     }
-    free(slots);
     for (int i = 0; i < MODEL_MAX_SLOTS; i++)
         model_want(m, &m->slots[i], sizes[i]);
     return enough ? 0

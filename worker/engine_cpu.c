@@ -71,18 +71,12 @@ static void sum_norms(double *v, size_t n, void *arg)
  * rank's outcome so far; none waits here for one that has failed. */
 static int share_norms(struct engine *e, int rc, struct ddp_err *err)
 {
-    int size = ddp_group_size(e->job.group);
     if (!engine_shares_norms(&e->job))
         return rc;
     if (rc < 0)
         err_prefix(err, "rank %d", ddp_group_rank(e->job.group));
     TRY(replica_agree(e->job.group, rc, NULL, err));
-    OWNED int *all = xcalloc((size_t)size, sizeof *all);
-    for (int r = 0; r < size; r++)
-        all[r] = r;
-    e->norms = ddp_group_sub(e->job.group, all, size, err);
-    if (!e->norms)
-        return -1;
+    TRY(ddp_group_split(e->job.group, 0, 0, &e->norms, err));
     model_share_norms(e->job.model, sum_norms, e);
     return 0;
 }

@@ -254,10 +254,8 @@ static int prepare_training(struct run *run, struct ddp_err *err)
 {
     int mine[2], all[2];
     const struct engine_type *type = run->engine_type;
-    bool trains = type->prepare && run->state.epoch <= run->c->epochs;
-    if (trains)
-        sampler_shares(&run->sampler, mine, all);
-    for (int i = 0; i < 2 && trains; i++)
+    sampler_shares(&run->sampler, mine, all);
+    for (int i = 0; i < 2 && type->prepare && run->state.epoch <= run->c->epochs; i++)
         TRY(type->prepare(run->engine, mine[i], all[i], err));
     run->info = type->info(run->engine);
     return 0;

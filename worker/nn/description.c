@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
+#include "common/strv.h"
 #include "common/utf8.h"
 #include "worker/kernels/rng.h"
 
@@ -25,19 +26,12 @@
 #define BLANKS          " \t\r"
 #define NAME_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
-struct size {
-    char *name, *value; /* owned */
-    bool given;         /* with the model's name, which has precedence */
-    bool defined;       /* by a line of the text */
-};
-
 struct reader {
     int line;
     struct model_type *type;
-    int n;              /* layers of `type` so far */
-    struct size *sizes; /* owned */
-    size_t nsizes;
-    int repeat, times, i; /* the line of `repeat`, 0: outside; rounds, and this one */
+    int n;                    /* layers of `type` so far */
+    struct strv given, sizes; /* owned, NAME=VALUE: with the model's name; of the text */
+    int repeat, times, i;     /* the line of `repeat`, 0: outside; rounds, and this one */
     struct ddp_err *err;
 };
 
@@ -85,28 +79,6 @@ static int read_int(const struct reader *r, const char *name, const char *text, 
 
 /* ---- sizes ---- */
 
-static struct size *find_size(const struct reader *r, const char *name, size_t len)
-{
-    for (size_t i = 0; i < r->nsizes; i++)
-        if (strlen(r->sizes[i].name) == len && strncmp(r->sizes[i].name, name, len) == 0)
-            return &r->sizes[i];
-    return NULL;
-}
-
-static struct size *set_size(struct reader *r, const char *name, size_t len,
-                             const char *value)
-{
-    struct size *s = find_size(r, name, len);
-    if (!s) {
-        r->sizes = xrealloc(r->sizes, r->nsizes + 1, sizeof *r->sizes);
-        s = &r->sizes[r->nsizes++];
-        *s = (struct size){.name = xasprintf("%.*s", (int)len, name)};
-    }
-    free(s->value);
-    s->value = xstrdup(value);
-    return s;
-}
-
 /* "layers=4,width=64", after the model's name. */
 static int read_given(struct reader *r, const char *text)
 {
@@ -116,8 +88,9 @@ static int read_given(struct reader *r, const char *text)
         if (len == 0 || n < len + 2)
             return err_set(r->err, "model '%s': '%.*s' is not NAME=VALUE", r->type->name,
                            (int)n, text);
-        OWNED char *value = xasprintf("%.*s", (int)(n - len - 1), text + len + 1);
-        set_size(r, text, len, value)->given = true;
+        OWNED char *name = xstrndup(text, len),
+                   *value = xstrndup(text + len + 1, n - len - 1);
+        strv_env_set(&r->given, name, value);
     }
     return 0;
 }
@@ -125,38 +98,36 @@ static int read_given(struct reader *r, const char *text)
 static int check_given(const struct reader *r)
 {
     OWNED char *names = NULL;
-    const char *unknown = NULL;
-    for (size_t i = 0; i < r->nsizes; i++) {
-        const struct size *s = &r->sizes[i];
-        if (s->given && !s->defined)
-            unknown = s->name;
-        else if (s->defined)
-            xappendf(&names, " %s", s->name);
+    for (size_t i = 0; i < r->sizes.n; i++)
+        xappendf(&names, " %.*s", (int)strcspn(r->sizes.v[i], "="), r->sizes.v[i]);
+    for (size_t i = 0; i < r->given.n; i++) {
+        OWNED char *name = xstrndup(r->given.v[i], strcspn(r->given.v[i], "="));
+        if (!strv_env_get(&r->sizes, name))
+            return err_set(r->err, "model '%s' has no size '%s'; there are%s",
+                           r->type->name, name, names ? names : " none");
     }
-    return unknown ? err_set(r->err, "model '%s' has no size '%s'; there are%s",
-                             r->type->name, unknown, names ? names : " none")
-                   : 0;
+    return 0;
 }
 
 /* "$NAME = VALUE", or the value that was given; computed if it is a product. */
 static int define(struct reader *r, const char *name, const char *value)
 {
     enum { LONGEST = 60 };
+    char number[16];
     int n = 0;
     if (!*name || name[strspn(name, NAME_CHARACTERS)])
         return refuse(r, "the name of a size has letters, digits and '_', not '%s'",
                       name);
-    struct size *s = find_size(r, name, strlen(name));
-    if (!s || !s->given)
-        s = set_size(r, name, strlen(name), value);
-    s->defined = true;
-    if (strlen(s->value) > LONGEST)
+    const char *given = strv_env_get(&r->given, name);
+    value = given ? given : value;
+    if (strlen(value) > LONGEST)
         return refuse(r, "the value of $%s is too long", name);
-    if (!strpbrk(s->value, "*/"))
-        return 0;
-    TRY(read_int(r, name, s->value, 0, MOST, &n));
-    free(s->value);
-    s->value = xasprintf("%d", n);
+    if (strpbrk(value, "*/")) {
+        TRY(read_int(r, name, value, 0, MOST, &n));
+        snprintf(number, sizeof number, "%d", n);
+        value = number;
+    }
+    strv_env_set(&r->sizes, name, value);
     return 0;
 }
 
@@ -166,23 +137,21 @@ static char *expand(struct reader *r, const char *line)
     char *text = NULL;
     size_t size, plain = strspn(line, BLANKS "$");
     FILE *out = xmemstream(&text, &size);
-    for (const char *at = line; *at;) {
+    for (const char *at = line; *at; plain = strcspn(at, "$")) {
         fwrite(at, 1, plain, out);
         at += plain;
-        size_t len = 0;
-        if (*at == '$') {
-            len = strspn(at + 1, NAME_CHARACTERS);
-            const struct size *s = find_size(r, at + 1, len);
-            if (!s) {
-                refuse(r, "no size '%.*s' is set", (int)len, at + 1);
-                xmemclose(out);
-                free(text);
-                return NULL;
-            }
-            fputs(s->value, out);
-            at += 1 + len;
+        if (*at != '$')
+            continue;
+        OWNED char *name = xstrndup(at + 1, strspn(at + 1, NAME_CHARACTERS));
+        const char *value = strv_env_get(&r->sizes, name);
+        if (!value) {
+            refuse(r, "no size '%s' is set", name);
+            xmemclose(out);
+            free(text);
+            return NULL;
         }
-        plain = strcspn(at, "$");
+        fputs(value, out);
+        at += 1 + strlen(name);
     }
     xmemclose(out);
     return text;
@@ -195,8 +164,8 @@ static void begin_round(struct reader *r)
     if (r->i >= r->times) /* their lines are passed over */
         return;
     snprintf(number, sizeof number, "%d", r->i);
-    set_size(r, "i", 1, number);
-    set_size(r, "before", 6, r->n ? r->type->layers[r->n - 1].name : "");
+    strv_env_set(&r->sizes, "i", number);
+    strv_env_set(&r->sizes, "before", r->n ? r->type->layers[r->n - 1].name : "");
     r->line = r->repeat;
 }
 
@@ -216,10 +185,13 @@ static int read_end(struct reader *r)
 {
     if (!r->repeat)
         return refuse(r, "'end' ends no 'repeat'");
-    if (++r->i < r->times)
+    if (++r->i < r->times) {
         begin_round(r);
-    else
-        r->repeat = 0;
+        return 0;
+    }
+    r->repeat = 0;
+    strv_env_set(&r->sizes, "i", NULL);
+    strv_env_set(&r->sizes, "before", NULL);
     return 0;
 }
 
@@ -565,11 +537,8 @@ struct model_type *description_read(const char *name, const char *where, const c
         rc = read_text(&r, text);
     if (rc == 0)
         rc = check_type(&r);
-    for (size_t i = 0; i < r.nsizes; i++) {
-        free(r.sizes[i].name);
-        free(r.sizes[i].value);
-    }
-    free(r.sizes);
+    strv_finish(&r.given);
+    strv_finish(&r.sizes);
     if (rc == 0)
         return type;
     model_type_free(type);

@@ -19,6 +19,13 @@ static inline int64_t limit_count_ms(int64_t took_ms, int64_t asked_ms)
 {
     return took_ms > asked_ms + asked_ms / 2 ? asked_ms : took_ms;
 }
+/* After a wait of `asked_ms` since `began_ms`: moves a deadline by what does not count.
+ */
+static inline void limit_extend(int64_t *deadline_ms, int64_t began_ms, int64_t asked_ms)
+{
+    int64_t took = now_ms() - began_ms;
+    *deadline_ms += took - limit_count_ms(took, asked_ms);
+}
 /* Monotonic milliseconds that go on while the machine is suspended. */
 int64_t boot_ms(void);
 /* Wall-clock nanoseconds since 1970. */

@@ -15,7 +15,7 @@ static int read_line(int fd, char *line, int64_t deadline_ms, struct ddp_err *er
 {
     for (size_t n = 0; n < PMI_CLIENT_LINE - 1;) {
         size_t room = PMI_CLIENT_LINE - 1 - n;
-        if (sock_await(fd, POLLIN, deadline_ms) < 0)
+        if (sock_await_extend(fd, POLLIN, &deadline_ms) < 0)
             return err_set(err, "the launcher's PMI does not answer: not all ranks have "
                                 "joined in time");
         ssize_t got = recv(fd, line + n, room, MSG_PEEK);

@@ -22,17 +22,26 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { TURN_MS = 1000 }; /* of a wait, so that a stop is noticed */
+
 int sock_await(int fd, short events, int64_t deadline_ms)
+{
+    return sock_await_extend(fd, events, &deadline_ms);
+}
+
+int sock_await_extend(int fd, short events, int64_t *deadline_ms)
 {
     for (;;) {
         struct pollfd p = {.fd = fd, .events = events};
-        int64_t left = deadline_ms - now_ms();
-        int n = poll(&p, 1, left > 60000 ? 60000 : left > 0 ? (int)left : 0);
+        int64_t now = now_ms(), left = *deadline_ms - now;
+        int64_t turn = left > TURN_MS ? TURN_MS : left > 0 ? left : 0;
+        int n = poll(&p, 1, (int)turn);
+        limit_extend(deadline_ms, now, TURN_MS);
         if (n > 0)
             return 0;
         if (n < 0 && errno != EINTR)
             return -1;
-        if (n == 0 && now_ms() >= deadline_ms) {
+        if (n == 0 && now_ms() >= *deadline_ms) {
             errno = ETIMEDOUT;
             return -1;
         }
@@ -42,7 +51,8 @@ int sock_await(int fd, short events, int64_t deadline_ms)
 int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms)
 {
     for (unsigned char *to = p; n > 0;) {
-        ssize_t got = sock_await(fd, POLLIN, deadline_ms) < 0 ? -1 : read(fd, to, n);
+        ssize_t got =
+            sock_await_extend(fd, POLLIN, &deadline_ms) < 0 ? -1 : read(fd, to, n);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
         if (got == 0)
@@ -58,7 +68,7 @@ int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms)
 int sock_write_all(int fd, const void *p, size_t n, int64_t deadline_ms)
 {
     for (const unsigned char *from = p; n > 0;) {
-        if (sock_await(fd, POLLOUT, deadline_ms) < 0)
+        if (sock_await_extend(fd, POLLOUT, &deadline_ms) < 0)
             return -1;
         ssize_t sent = send(fd, from, n, MSG_NOSIGNAL);
         if (sent < 0 && errno == ENOTSOCK)
@@ -281,7 +291,7 @@ int sock_reserve(int *port, struct ddp_err *err)
 }
 
 /* One attempt at one address; no time left counts as a timeout. */
-static int connect_one(const struct addrinfo *a, int64_t deadline_ms)
+static int connect_one(const struct addrinfo *a, int64_t *deadline_ms)
 {
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
@@ -291,7 +301,7 @@ static int connect_one(const struct addrinfo *a, int64_t deadline_ms)
         error = errno;
     if (error == EINPROGRESS || error == EINTR) {
         socklen_t len = sizeof error;
-        if (sock_await(fd, POLLOUT, deadline_ms) < 0)
+        if (sock_await_extend(fd, POLLOUT, deadline_ms) < 0)
             error = errno;
         else
             getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
@@ -306,14 +316,16 @@ static int connect_one(const struct addrinfo *a, int64_t deadline_ms)
 }
 
 /* An address whose packets are dropped must leave time for the others. */
-static int connect_list(const struct addrinfo *list, int64_t deadline_ms)
+static int connect_list(const struct addrinfo *list, int64_t *deadline_ms)
 {
     int fd = -1, naddrs = 0;
     for (const struct addrinfo *a = list; a; a = a->ai_next)
         naddrs++;
     for (const struct addrinfo *a = list; a && fd < 0; a = a->ai_next) {
-        int64_t now = now_ms();
-        fd = connect_one(a, now + (deadline_ms - now) / naddrs--);
+        int64_t now = now_ms(), share = now + (*deadline_ms - now) / naddrs--,
+                end = share;
+        fd = connect_one(a, &end);
+        *deadline_ms += end - share;
     }
     return fd;
 }
@@ -321,22 +333,29 @@ static int connect_list(const struct addrinfo *list, int64_t deadline_ms)
 int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
                  struct ddp_err *err)
 {
+    return sock_connect_extend(host, port, &deadline_ms, retry, err);
+}
+
+int sock_connect_extend(const char *host, int port, int64_t *deadline_ms, bool retry,
+                        struct ddp_err *err)
+{
     struct addrinfo *list;
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    int rc = lookup(host, service, SOCK_STREAM, deadline_ms, &list);
+    int rc = lookup(host, service, SOCK_STREAM, *deadline_ms, &list);
     if (rc != 0) {
         errno = ENXIO;
         return err_set(err, "cannot resolve '%s': %s", host, lookup_error(rc));
     }
     int fd = connect_list(list, deadline_ms);
     for (int64_t pause = 5; fd < 0 && retry; pause = pause * 2 > 250 ? 250 : pause * 2) {
-        int64_t left = deadline_ms - now_ms();
+        int64_t now = now_ms(), left = *deadline_ms - now;
         if (left <= 0 || (errno != ECONNREFUSED && errno != ECONNRESET))
             break;
         int64_t ms = left < pause ? left : pause;
         int why = errno;
         sleep_ms(ms);
+        limit_extend(deadline_ms, now, TURN_MS);
         fd = connect_list(list, deadline_ms);
         if (fd < 0 && errno == ETIMEDOUT)
             errno = why; /* the connection error rather than the timeout */

@@ -31,6 +31,9 @@ int sock_reserve(int *port, struct ddp_err *err);
  * errno is ENXIO if the name cannot be resolved. */
 int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
                  struct ddp_err *err);
+/* The same; time in which this process is stopped (common/limit.h) moves the deadline. */
+int sock_connect_extend(const char *host, int port, int64_t *deadline_ms, bool retry,
+                        struct ddp_err *err);
 
 /* "10.0.0.1:4711" or "[fe80::1]:4711"; IPv4-mapped addresses are written as IPv4. */
 void sock_name(const struct sockaddr *sa, char *text, size_t size);
@@ -42,8 +45,11 @@ bool sock_is_loopback(const char *addr);
 
 /* Wait for poll()'s `events` on a descriptor, until `deadline_ms`: 0, or -1 with errno. A
  * hang-up counts as an event. If the deadline has passed, what is ready now counts:
- * a loop whose peer may send without end compares the clock itself. */
+ * a loop whose peer may send without end compares the clock itself. Time in which this
+ * process is stopped (common/limit.h) does not count; sock_await_extend() moves the
+ * caller's deadline by it. */
 int sock_await(int fd, short events, int64_t deadline_ms);
+int sock_await_extend(int fd, short events, int64_t *deadline_ms);
 /* Read or write all `n` bytes, until `deadline_ms`. -1 with errno: ETIMEDOUT, or
  * ECONNRESET when the peer has closed. Writing to a socket never raises SIGPIPE. */
 int sock_read_all(int fd, void *p, size_t n, int64_t deadline_ms);

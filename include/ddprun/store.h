@@ -8,11 +8,11 @@
  *
  * Errors: a call returns 0, or -1 with `err` filled. Each has a deadline, the
  * `timeout_ms` of ddp_store_connect() or of ddp_store_set_timeout() (0 or less: 5
- * minutes; INT64_MAX: for ever), in milliseconds. If it passes while waiting for other
- * ranks, the error names the missing keys or ranks, and the connection stays usable: the
- * wait is cancelled at the store, which has two seconds to confirm it. If the store is
- * lost or does not answer, that call and all later ones fail with the same text: close
- * it.
+ * minutes; INT64_MAX: for ever), in milliseconds; time in which this process is stopped
+ * (SIGSTOP) does not count. If it passes while waiting for other ranks, the error names
+ * the missing keys or ranks, and the connection stays usable: the wait is cancelled at
+ * the store, which has two seconds to confirm it. If the store is lost or does not
+ * answer, that call and all later ones fail with the same text: close it.
  *
  * Threads: one at a time per connection. Ownership: values that are returned are
  * malloc'ed, and the caller frees them; after an error there is nothing to free. Results

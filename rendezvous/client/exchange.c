@@ -44,9 +44,9 @@ static int break_errno(struct exchange *x, struct ddp_err *err)
 }
 
 /* 1: one of `events`; 0: the deadline has passed; -1 with errno. */
-static int wait_for(const struct exchange *x, short events)
+static int wait_for(struct exchange *x, short events)
 {
-    if (sock_await(x->fd, events, x->deadline) == 0)
+    if (sock_await_extend(x->fd, events, &x->deadline) == 0)
         return 1;
     return errno == ETIMEDOUT ? 0 : -1;
 }
@@ -137,7 +137,7 @@ int exchange_read(struct exchange *x, void *to, size_t size, struct ddp_err *err
 int exchange_open(struct exchange *x, const char *host, int port, struct ddp_err *err)
 {
     x->peer = xasprintf("'%s' port %d", host, port);
-    x->fd = sock_connect(host, port, x->deadline, true, err);
+    x->fd = sock_connect_extend(host, port, &x->deadline, true, err);
     if (x->fd < 0)
         return err_prefix(err, "store");
     return 0;

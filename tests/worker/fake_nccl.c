@@ -6,7 +6,8 @@
  * until it is aborted when ranks call different things, and does not compare
  * operations.
  *
- * Faults: the rank in FAKE_NCCL_DEAF never returns from ncclCommInitRank.
+ * Faults: the rank in FAKE_NCCL_DEAF never returns from ncclCommInitRank;
+ * FAKE_NCCL_LATE_MS delays it.
  * FAKE_NCCL_DIES=n kills the process at its n-th event: each group is one when it is
  * submitted and one when its data are published. FAKE_NCCL_FAILS=n returns an error
  * there. With FAKE_NCCL_ABORT_HANGS ncclCommAbort() never returns.
@@ -370,7 +371,8 @@ int ncclCommInitRank(struct comm **comm, int size, struct nccl_id id, int rank)
     *comm = c;
     if (atomic_fetch_add(&c->all->came, 1) == size - 1)
         shm_unlink(id.bytes); /* all ranks have mapped it */
-    const char *deaf = getenv("FAKE_NCCL_DEAF");
+    const char *deaf = getenv("FAKE_NCCL_DEAF"), *late = getenv("FAKE_NCCL_LATE_MS");
+    usleep(late ? (useconds_t)atoi(late) * 1000 : 0);
     while (deaf && atoi(deaf) == rank)
         pause(); /* never returns */
     return meet(c);

@@ -155,6 +155,19 @@ pid_t team_server(int *port)
     return pid;
 }
 
+void team_stop(int64_t after_ms, int64_t ms)
+{
+    pid_t pid = getpid();
+    if (fork() != 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    sleep_ms(after_ms);
+    kill(pid, SIGSTOP);
+    sleep_ms(ms);
+    kill(pid, SIGCONT);
+    _exit(0);
+}
+
 void *team_shared(size_t bytes)
 {
     void *at =

@@ -38,6 +38,9 @@ void assert_teams(const struct team *teams, size_t n,
                   void (*fn)(struct ddp_group *g, const void *arg),
                   const void *const *args);
 
+/* A child stops the calling process after `after_ms`, for `ms`. */
+void team_stop(int64_t after_ms, int64_t ms);
+
 /* Zeroed memory that the ranks of a test share with it. */
 void *team_shared(size_t bytes);
 

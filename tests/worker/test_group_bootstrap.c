@@ -10,6 +10,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,57 @@ TEST(who_has_not_come_is_named)
             .rank = 1, .size = 3, .timeout_ms = 200, .meeting = url},
         &err);
     ck_assert_msg(strstr(err.text, "rank 0 is not at tcp://127.0.0.1:"), "%s", err.text);
+}
+
+/* One rank is stopped while it waits, for longer than its deadline; then the other comes.
+ */
+static void join_stopped(int rank, bool stopped, const char *url, int port)
+{
+    enum { LIMIT_MS = 6000, BETWEEN_MS = 300, STOPPED_MS = 7000, LATE_MS = 7800 };
+    struct ddp_err err = {""};
+    if (stopped)
+        team_stop(BETWEEN_MS, STOPPED_MS);
+    else
+        sleep_ms(LATE_MS);
+    struct ddp_group *g =
+        ddp_group_init(&(struct ddp_group_options){.rank = rank,
+                                                   .size = 2,
+                                                   .master_addr = "127.0.0.1",
+                                                   .master_port = port,
+                                                   .timeout_ms = stopped ? LIMIT_MS : 0,
+                                                   .meeting = url},
+                       &err);
+    fprintf(stderr, "%s", err.text);
+    ddp_group_destroy(g);
+    _exit(!g);
+}
+
+TEST(a_stop_is_no_part_of_the_deadline)
+{
+    enum { CASES = 4 };
+    char urls[2][64];
+    int port;
+    make_dir();
+    pid_t store = team_server(&port), ranks[2 * CASES];
+    url_of_port(urls[0], sizeof urls[0]);
+    url_of_port(urls[1], sizeof urls[1]);
+    const struct {
+        const char *url;
+        int stopped;
+    } cases[CASES] = {{"env://", 1}, {urls[0], 0}, {urls[1], 1}, {file_url, 1}};
+    for (int i = 0; i < 2 * CASES; i++) {
+        ranks[i] = fork();
+        if (ranks[i] == 0)
+            join_stopped(i % 2, i % 2 == cases[i / 2].stopped, cases[i / 2].url, port);
+    }
+    for (int i = 0; i < 2 * CASES; i++) {
+        int status;
+        ck_assert_int_eq(waitpid(ranks[i], &status, 0), ranks[i]);
+        ck_assert_msg(status == 0, "%s: rank %d", cases[i / 2].url, i % 2);
+    }
+    kill(store, SIGKILL);
+    waitpid(store, NULL, 0);
+    remove_dir();
 }
 
 /* It tries again at a listener that closes without a word, but not after the deadline. */

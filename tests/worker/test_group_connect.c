@@ -269,6 +269,30 @@ LOOP_TEST(who_has_gone_while_joining_is_named_to_all, 3)
     assert_team(&(struct team){.size = 3, .expect_dead = 1 + 1}, check_joining, &how);
 }
 
+/* The leader is stopped for longer than its deadline while it waits for others, which are
+ * stopped, too, and come half a second later; or they are while they wait for it. */
+static void check_stopped(struct ddp_group *g, const void *arg)
+{
+    enum { LIMIT_MS = 3000, STOPPED_MS = 4000, LATE_MS = 500 };
+    struct ddp_err err = {""};
+    int rank = ddp_group_rank(g), all[] = {0, 1, 2};
+    bool leaders = *(const bool *)arg, mine = leaders == (rank == 0);
+    team_ok(g, ddp_barrier(g, &err));
+    ddp_group_set_timeout(g, mine ? LIMIT_MS : 60000);
+    joining = rank > 0 && leaders ? LATE : LIVES;
+    if (mine || leaders)
+        team_stop(leaders ? 600 : 150, STOPPED_MS + (mine ? 0 : LATE_MS));
+    struct ddp_group *sub = ddp_group_sub(g, all, 3, &err);
+    team_assert(g, sub, "%s", err.text);
+    ddp_group_destroy(sub);
+}
+
+LOOP_TEST(a_stop_while_joining_is_no_part_of_the_deadline, 2)
+{
+    bool leaders = _i;
+    assert_team(&(struct team){.size = 3}, check_stopped, &leaders);
+}
+
 /* Rank 2 is dead, which ends rank 1 while rank 0 makes a group with it. */
 static void check_first_cause(struct ddp_group *g, const void *arg)
 {

@@ -445,34 +445,21 @@ LOOP_TEST(ranks_that_disagree_are_told, ARRAY_LEN(teams))
     assert_team(&teams[_i], check_disagreement, NULL);
 }
 
-static _Atomic pid_t *pids; /* of the ranks */
-
 /* A job that is stopped for longer than the deadline, and goes on. */
 static void check_stopped(struct ddp_group *g, const void *arg)
 {
     enum { LIMIT_MS = 3000, BETWEEN_MS = 300, STOPPED_MS = 4000, LATE_MS = 1000 };
     struct ddp_err err = {""};
-    int rank = ddp_group_rank(g);
-    pids[rank] = getpid();
     team_ok(g, ddp_barrier(g, &err));
     ddp_group_set_timeout(g, LIMIT_MS);
-    if (rank == 0 && fork() == 0) {
-        sleep_ms(BETWEEN_MS);
-        for (int r = 0; r < 2; r++)
-            kill(pids[r], SIGSTOP);
-        sleep_ms(STOPPED_MS);
-        for (int r = 0; r < 2; r++)
-            kill(pids[r], SIGCONT);
-        _exit(0);
-    }
-    for (int ms = 0; rank > 0 && ms < LATE_MS; ms += 100)
+    team_stop(BETWEEN_MS, STOPPED_MS);
+    for (int ms = 0; ddp_group_rank(g) > 0 && ms < LATE_MS; ms += 100)
         sleep_ms(100);
     team_ok(g, ddp_barrier(g, &err));
 }
 
 LOOP_TEST(a_stop_is_no_part_of_the_deadline, 2)
 {
-    pids = team_shared(2 * sizeof *pids);
     assert_team(&(struct team){.size = 2, .backend = _i ? "tcp" : NULL}, check_stopped,
                 NULL);
 }

@@ -369,3 +369,26 @@ LOOP_TEST(a_meeting_of_nccl_has_a_deadline, 2)
     assert_team(&(struct team){.size = 3, .layout = _i ? "aab" : NULL}, check_deadline,
                 NULL);
 }
+
+static void check_stopped(struct ddp_group *g, const void *arg)
+{
+    enum { LIMIT_MS = 4000, BETWEEN_MS = 300, STOPPED_MS = 5000 };
+    struct ddp_err err = {""};
+    bool late = ddp_group_rank(g) == 1;
+    struct ddp_group_options o = {.rank = -1,
+                                  .backend = "nccl",
+                                  .name = "stopped",
+                                  .timeout_ms = late ? 60000 : LIMIT_MS};
+    if (late)
+        setenv("FAKE_NCCL_LATE_MS", "5800", 1);
+    else
+        team_stop(BETWEEN_MS, STOPPED_MS);
+    struct ddp_group *met = ddp_group_init(&o, &err);
+    team_assert(g, met, "%s", err.text);
+    ddp_group_destroy(met);
+}
+
+TEST(a_stop_is_no_part_of_that_deadline)
+{
+    assert_team(&(struct team){.size = 3}, check_stopped, NULL);
+}

@@ -12,9 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+void bootstrap_pause(struct bootstrap *m, int *pause_ms, int most_ms)
+{
+    int64_t began_ms = now_ms();
+    sleep_ms(*pause_ms);
+    limit_extend(&m->deadline_ms, began_ms, most_ms);
+    *pause_ms = 2 * *pause_ms < most_ms ? 2 * *pause_ms : most_ms;
+}
+
 /* ---- the store ---- */
 
-static int bootstrap_store(const struct bootstrap *m, const struct card *card,
+static int bootstrap_store(struct bootstrap *m, const struct card *card,
                            struct card *cards, struct ddp_err *err)
 {
     if (!*m->addr || (m->port == 0 && !getenv("MASTER_PORT")))

@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Pauses grow, since all ranks may wait long, and ask one file server. */
 enum { PAUSE_MS = 1, PAUSE_MAX_MS = 50, TEXT_BYTES = 1024 };
 
 static const char title[] = "ddpgroup meeting ", version[] = "3, ";
@@ -38,13 +39,6 @@ static const struct flock place_lock = {.l_type = F_WRLCK,
 static int file_err(const struct bootstrap *m, const char *what, struct ddp_err *err)
 {
     return err_errno(err, "cannot %s '%s'", what, m->place);
-}
-
-/* Pauses grow, since all ranks may wait long, and ask one file server. */
-static void pause_longer(int *ms)
-{
-    sleep_ms(*ms);
-    *ms = 2 * *ms < PAUSE_MAX_MS ? 2 * *ms : PAUSE_MAX_MS;
 }
 
 /* NFS says ESTALE of a file that another host has removed. */
@@ -87,12 +81,13 @@ static int open_file(const struct bootstrap *m, int flags, int *fd, char text[TE
 }
 
 /* Rank 0: the file of this name, locked, with the text in it; -1. */
-static int write_file(const struct bootstrap *m, const char *text, struct ddp_err *err)
+static int write_file(struct bootstrap *m, const char *text, struct ddp_err *err)
 {
     char before[TEXT_BYTES];
     struct stat st;
     int pause_ms = PAUSE_MS;
-    for (int fd; now_ms() < m->deadline_ms; close(fd), pause_longer(&pause_ms)) {
+    for (int fd; now_ms() < m->deadline_ms;
+         close(fd), bootstrap_pause(m, &pause_ms, PAUSE_MAX_MS)) {
         TRY(open_file(m, O_RDWR | O_CREAT, &fd, before, err));
         bool locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &place_lock) == 0;
         if (fd < 0 || (locked ? fstat(fd, &st) < 0 || st.st_nlink == 0
@@ -113,14 +108,14 @@ static int write_file(const struct bootstrap *m, const char *text, struct ddp_er
 }
 
 /* The other ranks: what a rank 0 that is there has written behind `line`. */
-static int read_file(const struct bootstrap *m, const char *line,
-                     char value[BOOTSTRAP_VALUE], struct ddp_err *err)
+static int read_file(struct bootstrap *m, const char *line, char value[BOOTSTRAP_VALUE],
+                     struct ddp_err *err)
 {
     bool others = false; /* another group is there */
     char text[TEXT_BYTES];
     size_t n = strlen(line);
     int pause_ms = PAUSE_MS;
-    for (int fd; now_ms() < m->deadline_ms; pause_longer(&pause_ms)) {
+    for (int fd; now_ms() < m->deadline_ms; bootstrap_pause(m, &pause_ms, PAUSE_MAX_MS)) {
         struct flock lock = text_lock;
         TRY(open_file(m, O_RDONLY, &fd, text, err));
         bool there =
@@ -147,8 +142,8 @@ static int read_file(const struct bootstrap *m, const char *line,
                    m->place);
 }
 
-static int share_by_file(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
-                         int *held, struct ddp_err *err)
+static int share_by_file(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+                         struct ddp_err *err)
 {
     OWNED char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
     OWNED char *text = xasprintf("%s%s\n", line, value);
@@ -158,7 +153,7 @@ static int share_by_file(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     return *held < 0 ? -1 : 0;
 }
 
-int bootstrap_file(const struct bootstrap *m, const struct card *card, struct card *cards,
+int bootstrap_file(struct bootstrap *m, const struct card *card, struct card *cards,
                    struct ddp_err *err)
 {
     int file = -1;

@@ -57,8 +57,8 @@ static bool has_step(void)
            getenv("SLURM_JOB_ID");
 }
 
-static int share_by_step(const struct bootstrap *m, const struct card *card,
-                         struct card *cards, struct ddp_err *err)
+static int share_by_step(struct bootstrap *m, const struct card *card, struct card *cards,
+                         struct ddp_err *err)
 {
     long number = atol(getenv("SLURM_JOB_ID")) * 16 + atol(getenv("SLURM_STEP_ID"));
     const char *list = getenv("SLURM_STEP_NODELIST"), *here = getenv("SLURMD_NODENAME");
@@ -80,8 +80,8 @@ static int share_by_step(const struct bootstrap *m, const struct card *card,
     return bootstrap_tcp(&tcp, card, cards, err);
 }
 
-int bootstrap_launcher(const struct bootstrap *m, const struct card *card,
-                       struct card *cards, struct ddp_err *err)
+int bootstrap_launcher(struct bootstrap *m, const struct card *card, struct card *cards,
+                       struct ddp_err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(protocols); i++) {
         if (!getenv(protocols[i].sign))

@@ -56,7 +56,7 @@ static int join(int64_t deadline_ms, struct ddp_err *err)
     return 0;
 }
 
-int bootstrap_share_pmi(const struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+int bootstrap_share_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
                         struct ddp_err *err)
 {
     char text[LINE + 512], line[LINE], key[32];
@@ -72,10 +72,11 @@ int bootstrap_share_pmi(const struct bootstrap *m, char value[BOOTSTRAP_VALUE], 
     if (m->rank == 0 &&
         pmi_client_ask(pmi.fd, text, "put_result", line, m->deadline_ms, err) < 0)
         return -1;
+    int64_t left_ms = m->deadline_ms - now_ms();
     TRY(pmi_client_ask(pmi.fd, "cmd=barrier_in\n", "barrier_out", line, m->deadline_ms,
                        err));
     snprintf(text, sizeof text, "cmd=get kvsname=%s key=%s\n", pmi.name, key);
-    TRY(pmi_client_ask(pmi.fd, text, "get_result", line, m->deadline_ms, err));
+    TRY(pmi_client_ask(pmi.fd, text, "get_result", line, now_ms() + left_ms, err));
     const char *got = strstr(line, " value=");
     if (!got || strlen(got + 7) >= BOOTSTRAP_VALUE)
         return err_set(err, "the launcher's PMI does not give what rank 0 has put");

@@ -74,8 +74,8 @@ static int join(struct ddp_err *err)
     return 0;
 }
 
-int bootstrap_share_pmix(const struct bootstrap *m, char value[BOOTSTRAP_VALUE],
-                         int *held, struct ddp_err *err)
+int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+                         struct ddp_err *err)
 {
     char key[32];
     bootstrap_key(m, key);

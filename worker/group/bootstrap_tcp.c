@@ -60,7 +60,7 @@ static int late(const struct bootstrap *m, const int *fds, struct ddp_err *err)
 }
 
 struct host {
-    const struct bootstrap *m;
+    struct bootstrap *m;
     struct card *cards;
     int *fds; /* by rank; -1: not connected yet */
     int missing, ncallers;
@@ -116,13 +116,14 @@ static void give_up(int fd, const char *why)
  * connected ends. */
 static int await_rank(struct host *h, struct ddp_err *err)
 {
-    const struct bootstrap *m = h->m;
+    struct bootstrap *m = h->m;
     char byte;
-    int64_t left_ms = m->deadline_ms - now_ms();
+    int64_t now = now_ms(), left_ms = m->deadline_ms - now;
     if (left_ms <= 0) /* strangers may keep connecting */
         return late(m, h->fds, err);
     int n = poll(h->polled, (nfds_t)h->ncallers + 1,
                  (int)(left_ms < LOOK_MS ? left_ms : LOOK_MS));
+    limit_extend(&m->deadline_ms, now, LOOK_MS);
     for (int i = 0; n < 0 && i <= h->ncallers; i++)
         h->polled[i].revents = 0; /* a signal has come */
     for (int r = 1; n == 0 && r < m->size; r++) {
@@ -198,7 +199,7 @@ static int host_all(struct host *h, struct ddp_err *err)
     return give_all(h, err);
 }
 
-int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct card *card,
+int bootstrap_tcp_serve(struct bootstrap *m, int listener, const struct card *card,
                         struct card *cards, struct ddp_err *err)
 {
     OWNED int *fds = xcalloc((size_t)m->size, sizeof *fds);
@@ -223,10 +224,11 @@ int bootstrap_tcp_serve(const struct bootstrap *m, int listener, const struct ca
 /* ---- the others ---- */
 
 /* 0, -1, or 1: the listener belonged to an earlier group, and has closed. */
-static int visit_once(const struct bootstrap *m, const struct card *card,
-                      struct card *cards, struct ddp_err *err)
+static int visit_once(struct bootstrap *m, const struct card *card, struct card *cards,
+                      struct ddp_err *err)
 {
-    SCOPED(close_fd) int fd = sock_connect(m->addr, m->port, m->deadline_ms, true, err);
+    SCOPED(close_fd)
+    int fd = sock_connect_extend(m->addr, m->port, &m->deadline_ms, true, err);
     if (fd < 0)
         return err_prefix(err, "rank 0 is not at tcp://%s", m->place);
     struct intro in = {.rank = m->rank, .size = m->size, .card = *card};
@@ -234,8 +236,12 @@ static int visit_once(const struct bootstrap *m, const struct card *card,
     snprintf(in.name, sizeof in.name, "%s", m->name);
     size_t bytes = (size_t)m->size * sizeof *cards;
     char *text = memset(cards, 0, bytes); /* or why rank 0 has given up */
-    if (sock_write_all(fd, &in, sizeof in, m->deadline_ms) == 0 &&
-        sock_read_all(fd, cards, bytes, m->deadline_ms + WHY_MS) == 0)
+    int64_t until_ms = m->deadline_ms + WHY_MS;
+    bool come = sock_write_all(fd, &in, sizeof in, m->deadline_ms) == 0 &&
+                sock_await_extend(fd, POLLIN, &until_ms) == 0 &&
+                sock_read_all(fd, cards, bytes, until_ms) == 0;
+    m->deadline_ms = until_ms - WHY_MS;
+    if (come)
         return 0;
     if (text[0] == '-') {
         text[bytes - 1] = '\0';
@@ -249,7 +255,7 @@ static int visit_once(const struct bootstrap *m, const struct card *card,
                          m->place);
 }
 
-static int visit(const struct bootstrap *m, const struct card *card, struct card *cards,
+static int visit(struct bootstrap *m, const struct card *card, struct card *cards,
                  struct ddp_err *err)
 {
     int rc, pause_ms = RETRY_MS;
@@ -259,8 +265,7 @@ static int visit(const struct bootstrap *m, const struct card *card, struct card
                            "what listens at tcp://%s is not rank 0 of this group: it "
                            "closes each connection",
                            m->place);
-        sleep_ms(pause_ms);
-        pause_ms = pause_ms < RETRY_MOST_MS ? 2 * pause_ms : pause_ms;
+        bootstrap_pause(m, &pause_ms, RETRY_MOST_MS);
     }
     return rc;
 }
@@ -279,7 +284,7 @@ static int open_listener(const struct card *card, char value[BOOTSTRAP_VALUE],
 }
 
 /* The address that all ranks have now. */
-static int exchange_at(const struct bootstrap *m, int listener, const char *value,
+static int exchange_at(struct bootstrap *m, int listener, const char *value,
                        const char *source, const struct card *card, struct card *cards,
                        struct ddp_err *err)
 {
@@ -295,7 +300,7 @@ static int exchange_at(const struct bootstrap *m, int listener, const char *valu
                          : visit(&tcp, card, cards, err);
 }
 
-int bootstrap_by_value(const struct bootstrap *m, bootstrap_share_fn share, int *held,
+int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, int *held,
                        const char *source, const struct card *card, struct card *cards,
                        struct ddp_err *err)
 {
@@ -307,7 +312,7 @@ int bootstrap_by_value(const struct bootstrap *m, bootstrap_share_fn share, int 
     return exchange_at(m, listener, value, source, card, cards, err);
 }
 
-int bootstrap_tcp(const struct bootstrap *m, const struct card *card, struct card *cards,
+int bootstrap_tcp(struct bootstrap *m, const struct card *card, struct card *cards,
                   struct ddp_err *err)
 {
     if (m->rank > 0)

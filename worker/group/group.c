@@ -80,7 +80,7 @@ static int cannot_open(struct ddp_group *g, struct ddp_err *err)
 }
 
 static int connect_all(struct ddp_group *g, struct listeners *listeners,
-                       int64_t deadline_ms, struct ddp_err *err)
+                       struct ddp_err *err)
 {
     int nlocal;
     layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
@@ -88,7 +88,7 @@ static int connect_all(struct ddp_group *g, struct listeners *listeners,
         g->tcp = tcp_create(&g->layout, listeners, &g->number);
     if (nlocal > 1) {
         g->shm =
-            shm_join(&g->layout, listeners->unix_fd, g->arena_bytes, deadline_ms, err);
+            shm_join(&g->layout, listeners->unix_fd, g->arena_bytes, g->timeout_ms, err);
         if (!g->shm)
             return cannot_open(g, err);
     }
@@ -109,7 +109,7 @@ static int *world_ranks(const struct bootstrap *m)
     return world;
 }
 
-int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exchange,
+int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
                struct ddp_err *err)
 {
     if (m->size == 1) {
@@ -129,9 +129,7 @@ int group_meet(struct ddp_group *g, const struct bootstrap *m, bootstrap_fn exch
     }
     TRY(layout_from_cards(&g->layout, m->rank, m->size, cards, err));
     g->layout.world_ranks = world_ranks(m);
-    /* a parent's members are waited for one after the other */
-    return connect_all(g, &listeners,
-                       m->parent ? now_ms() + g->timeout_ms : m->deadline_ms, err);
+    return connect_all(g, &listeners, err);
 }
 
 static int join(struct ddp_group *g, const struct ddp_group_options *o,

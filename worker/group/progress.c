@@ -469,11 +469,13 @@ static const void *await_foreign(struct ddp_group *g, struct offload *a, const c
 {
     const void *done;
     bool ended = false;
-    int64_t until = now_ms() + g->timeout_ms;
+    int64_t last = now_ms(), until = last + g->timeout_ms;
     while (!(done = offload_wait(a, POLL_MS))) {
         if (group_poll(g, &ended, err) < 0)
             return NULL;
-        if (now_ms() < until)
+        limit_extend(&until, last, LOOK_MS);
+        last = now_ms();
+        if (last < until)
             continue;
         err_set(err, "%s: the %d ranks have not met within %g s: %s", what,
                 g->layout.size, (double)g->timeout_ms / 1000, hint);

@@ -107,7 +107,7 @@ struct shm {
 
 /* `listener` is that for the ranks of this host (layout.h). */
 struct shm *shm_join(const struct layout *layout, int listener, size_t arena_bytes,
-                     int64_t deadline_ms, struct ddp_err *err);
+                     int64_t timeout_ms, struct ddp_err *err);
 void shm_leave(struct shm *s, bool announced); /* NULL is fine */
 
 void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err);

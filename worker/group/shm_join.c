@@ -190,7 +190,7 @@ static int call_rank(const struct shm *s, int local, int *conn, int64_t deadline
 }
 
 /* Pass the memory to the others, and wait until they have mapped it. */
-static int hand_over(const struct shm *s, const int *conns, int64_t deadline_ms,
+static int hand_over(const struct shm *s, const int *conns, int64_t *deadline_ms,
                      struct ddp_err *err)
 {
     char said[sizeof err->text];
@@ -199,7 +199,7 @@ static int hand_over(const struct shm *s, const int *conns, int64_t deadline_ms,
             return blame(s, i, "has gone while joining", err);
     }
     for (int i = 1; i < s->n; i++) {
-        if (sock_await(conns[i], POLLIN, deadline_ms) < 0)
+        if (sock_await_extend(conns[i], POLLIN, deadline_ms) < 0)
             return blame(s, i, "has not come to share memory in time", err);
         ssize_t n = recv(conns[i], said, sizeof said, 0);
         if (n <= 0)
@@ -223,7 +223,7 @@ static int lead(struct shm *s, size_t arena_bytes, int64_t deadline_ms,
             rc = -1;
     }
     if (rc == 0)
-        rc = hand_over(s, conns, deadline_ms, err);
+        rc = hand_over(s, conns, &deadline_ms, err);
     for (int i = 1; i < s->n; i++) {
         const char *say = rc == 0 ? go : err->text;
         if (conns[i] >= 0 && send(conns[i], say, strlen(say), MSG_NOSIGNAL) < 0 &&
@@ -252,15 +252,16 @@ static bool leader_listens(const struct shm *s)
     return fd >= 0 || errno != ECONNREFUSED;
 }
 
-static int await_leader(const struct shm *s, int listener, int64_t deadline_ms,
+static int await_leader(const struct shm *s, int listener, int64_t *deadline_ms,
                         struct ddp_err *err)
 {
     for (;;) {
-        int64_t look = now_ms() + LOOK_MS;
-        bool late = now_ms() >= deadline_ms; /* strangers may keep connecting */
-        if (late || sock_await(listener, POLLIN, look) < 0) {
-            if (late)
-                return blame(s, 0, "has not handed over the shared memory in time", err);
+        int64_t now = now_ms();
+        if (now >= *deadline_ms) /* strangers may keep connecting */
+            return blame(s, 0, "has not handed over the shared memory in time", err);
+        bool comes = sock_await(listener, POLLIN, now + LOOK_MS) == 0;
+        limit_extend(deadline_ms, now, LOOK_MS);
+        if (!comes) {
             if (leader_listens(s) || sock_await(listener, POLLIN, 0) == 0)
                 continue;
             return blame(s, 0,
@@ -292,11 +293,11 @@ static int map_given(struct shm *s, struct ddp_err *err)
 
 /* The leader's next packet is one byte (with the memory), or "go": 0; or why it gives up.
  */
-static int hear_leader(const struct shm *s, int conn, int flags, int64_t deadline_ms,
+static int hear_leader(const struct shm *s, int conn, int flags, int64_t *deadline_ms,
                        struct ddp_err *err)
 {
     char said[sizeof err->text];
-    if (sock_await(conn, POLLIN, deadline_ms + WHY_MS) < 0)
+    if (sock_await_extend(conn, POLLIN, deadline_ms) < 0)
         return err_set(err, "a rank of this host has not come to share memory in time");
     ssize_t n = recv(conn, said, sizeof said - 1, flags);
     if (n < 0) /* it has not read all that was sent: what it said before is there */
@@ -319,20 +320,22 @@ static int take_memory(struct shm *s, int conn, struct ddp_err *err)
 
 static int follow(struct shm *s, int listener, int64_t deadline_ms, struct ddp_err *err)
 {
-    SCOPED(close_fd) int conn = await_leader(s, listener, deadline_ms, err);
+    SCOPED(close_fd) int conn = await_leader(s, listener, &deadline_ms, err);
     if (conn < 0)
         return -1;
-    TRY(hear_leader(s, conn, MSG_PEEK, deadline_ms, err));
+    deadline_ms += WHY_MS;
+    TRY(hear_leader(s, conn, MSG_PEEK, &deadline_ms, err));
     int rc = take_memory(s, conn, err);
     const char *say = rc < 0 ? err->text : "d";
     /* a leader that has given up says why */
     (void)!send(conn, say, strlen(say), MSG_NOSIGNAL);
-    return rc < 0 ? -1 : hear_leader(s, conn, 0, deadline_ms, err);
+    return rc < 0 ? -1 : hear_leader(s, conn, 0, &deadline_ms, err);
 }
 
 struct shm *shm_join(const struct layout *l, int listener, size_t arena_bytes,
-                     int64_t deadline_ms, struct ddp_err *err)
+                     int64_t timeout_ms, struct ddp_err *err)
 {
+    int64_t deadline_ms = now_ms() + timeout_ms;
     struct shm *s = xcalloc(1, sizeof *s);
     s->layout = l;
     s->fd = -1;

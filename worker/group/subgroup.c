@@ -61,7 +61,7 @@ static int swap_cards(struct ddp_group *g, struct card *mine, int to, struct car
 
 /* After k members' cards are known, mine first and then in the order of the parent, those
  * of the next k come from the member behind them. */
-static int bootstrap_parent(const struct bootstrap *m, const struct card *card,
+static int bootstrap_parent(struct bootstrap *m, const struct card *card,
                             struct card *cards, struct ddp_err *err)
 {
     int n = m->size;
@@ -127,7 +127,7 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
     g->family = sub;
     sub->card = g->card; /* but for where it listens */
     sub->card.members = fnv1a(FNV1A, ranks, (size_t)n * sizeof *ranks);
-    const struct bootstrap m = {.parent = g, .ranks = ranks, .rank = me, .size = n};
+    struct bootstrap m = {.parent = g, .ranks = ranks, .rank = me, .size = n};
     int rc = group_meet(sub, &m, bootstrap_parent, err);
     if (rc == 0)
         rc = group_open_backend(sub, err);

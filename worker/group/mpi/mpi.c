@@ -86,7 +86,7 @@ int mpi_begin(int *rank, int *size, struct ddp_err *err)
     return shim->begin(rank, size, err);
 }
 
-int bootstrap_mpi(const struct bootstrap *m, const struct card *card, struct card *cards,
+int bootstrap_mpi(struct bootstrap *m, const struct card *card, struct card *cards,
                   struct ddp_err *err)
 {
     return shim->gather_world(card, cards, sizeof *card, err);

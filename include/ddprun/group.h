@@ -85,7 +85,8 @@ struct ddp_group_options {
     int master_port;         /* 0: MASTER_PORT (as port 0 of store.h) */
     const char *name;        /* key prefix in the store; NULL: "ddp" */
     int64_t timeout_ms;      /* 0: 5 minutes */
-    size_t arena_bytes;      /* for ddp_arena_alloc(); 0: 64 MiB of address space */
+    size_t arena_bytes;      /* for ddp_arena_alloc(), the same on all ranks of a host:
+                                the first one's counts; 0: 64 MiB of address space */
     /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
      * "mpi": by the MPI that the process runs under, which then also assigns the ranks.
      * The library detects failures beside NCCL and MPI, so errors are as above, but with

@@ -517,6 +517,29 @@ LOOP_TEST(a_ranks_arena_is_there_for_all_of_its_host, TEAM_LAYOUTS)
     assert_team(&team_layouts[_i], check_arena, NULL);
 }
 
+/* The first rank of a host decides. */
+static void check_asked(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct ddp_group_options o = {.rank = -1,
+                                  .name = "asked",
+                                  .timeout_ms = 60000,
+                                  .arena_bytes = ddp_group_rank(g) ? 5000 : 4000};
+    struct ddp_group *small = ddp_group_init(&o, &err);
+    team_assert(g, small, "%s", err.text);
+    team_assert(g,
+                !ddp_arena_alloc(small, 4500, &err) &&
+                    strstr(err.text, "(arena_bytes: 4000 on rank 0 on ") &&
+                    strstr(err.text, ddp_group_rank(g) ? ", 5000 on" : ", 4000 on"),
+                "%s", err.text);
+    ddp_group_destroy(small);
+}
+
+TEST(another_size_of_the_arena_is_told)
+{
+    assert_team(&(struct team){.size = 2}, check_asked, NULL);
+}
+
 /* Several at once; started in one order, waited for in another. */
 static void check_overlap(struct ddp_group *g, const void *arg)
 {

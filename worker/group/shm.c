@@ -30,8 +30,9 @@ void *shm_arena_alloc(struct shm *s, size_t bytes, struct ddp_err *err)
         err_set(
             err,
             "no room for %zu bytes in the arena: %zu of its %zu are in use; ask for a "
-            "larger one (arena_bytes)",
-            bytes, s->arena_used, s->arena_bytes);
+            "larger one on all ranks of the host (arena_bytes: %zu on %s, %zu on this)",
+            bytes, s->arena_used, s->arena_bytes, s->arena_bytes,
+            layout_who(s->layout, s->ranks[0]).text, s->arena_asked);
         return NULL;
     }
     char *p = s->arena + s->arena_used;

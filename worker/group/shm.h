@@ -92,6 +92,7 @@ struct shm {
     struct ring *rings;    /* [from][to] */
     char *arena;           /* mine */
     size_t arena_bytes, arena_used;
+    size_t arena_asked;     /* by this rank; the first rank of the host decides */
     ptrdiff_t arena_stride; /* from one rank's to the next's */
     uint32_t seq;           /* collectives announced */
     uint32_t steps;  /* this rank's step word, and all ranks' between collectives */

@@ -338,6 +338,7 @@ struct shm *shm_join(const struct layout *l, int listener, size_t arena_bytes,
     int64_t deadline_ms = now_ms() + timeout_ms;
     struct shm *s = xcalloc(1, sizeof *s);
     s->layout = l;
+    s->arena_asked = arena_bytes;
     s->fd = -1;
     s->ranks = layout_host(l, l->members[l->rank].host, &s->n);
     s->me = l->members[l->rank].local;

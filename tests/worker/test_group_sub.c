@@ -490,11 +490,14 @@ static void unmapped_far_case(struct ddp_group *g, const void *arg)
 }
 
 /* A rank without descriptors cannot listen, share memory, or accept a connection, in
- * which it must not try in a loop. All are told. */
+ * which it must not try in a loop; nor make the memory where files are limited. All are
+ * told. */
 static const struct lack {
-    int rank, files;
+    int rank, files; /* descriptors; -1: enough, but for files of 100 KiB at most */
     const char *own, *others;
 } lacks[] = {
+    {0, -1, "bytes of shared memory: this process may write 102400 to a file (raise",
+     "raise 'ulimit -f'"},
     {0, 4, "share memory: Too many open files", "rank 0 (0 in all) on "},
     {1, 3, ": Too many open files", ": Too many open files"},
     {1, 2, ": Too many open files", "rank 1 (1 in all) on "},
@@ -509,13 +512,15 @@ static void crowded_case(struct ddp_group *g, const void *arg)
     struct team_watch began = team_watch();
     int rank = ddp_group_rank(g), all[] = {0, 1, 2}, next = dup(0);
     struct rlimit usual, tight;
+    int what = l->files < 0 ? RLIMIT_FSIZE : RLIMIT_NOFILE;
     close(next);
-    getrlimit(RLIMIT_NOFILE, &usual);
-    tight = (struct rlimit){(rlim_t)(next + l->files), usual.rlim_max};
+    getrlimit(what, &usual);
+    tight = (struct rlimit){l->files < 0 ? 100 << 10 : (rlim_t)(next + l->files),
+                            usual.rlim_max};
     if (rank == l->rank)
-        setrlimit(RLIMIT_NOFILE, &tight);
+        setrlimit(what, &tight);
     struct ddp_group *sub = ddp_group_sub(g, all, 3, &err);
-    setrlimit(RLIMIT_NOFILE, &usual);
+    setrlimit(what, &usual);
     team_assert(g, !sub && team_is_soon(began), "%s", err.text);
     team_assert(g, strstr(err.text, rank == l->rank ? l->own : l->others), "%s",
                 err.text);

@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -160,7 +161,13 @@ static bool is_same_user(int conn)
 
 static int make_segment(struct shm *s, size_t arena_bytes, struct ddp_err *err)
 {
+    struct rlimit files;
     size_t bytes = segment_parts(s, (size_t)s->n, arena_bytes, NULL);
+    if (getrlimit(RLIMIT_FSIZE, &files) == 0 && bytes > files.rlim_cur) /* else SIGXFSZ */
+        return err_set(err,
+                       "cannot make %zu bytes of shared memory: this process may write "
+                       "%llu to a file (raise 'ulimit -f')",
+                       bytes, (unsigned long long)files.rlim_cur);
     s->fd = memfd_create("ddpgroup", MFD_CLOEXEC);
     if (s->fd < 0 || ftruncate(s->fd, (off_t)bytes) < 0)
         return err_errno(err, "cannot make %zu bytes of shared memory", bytes);

@@ -204,17 +204,28 @@ TEST(a_stop_is_no_part_of_the_deadline)
     remove_dir();
 }
 
+static struct bootstrap at_x(int rank, int size, const struct card *card,
+                             struct card *cards)
+{
+    return (struct bootstrap){.place = "x",
+                              .addr = "127.0.0.1",
+                              .name = "g",
+                              .rank = rank,
+                              .size = size,
+                              .card = card,
+                              .cards = cards};
+}
+
 /* It tries again at a listener that closes without a word, but not after the deadline. */
 TEST(a_visit_after_the_deadline_ends)
 {
     struct ddp_err err = {""};
     struct card card = {.port = 1}, cards[2];
-    struct bootstrap m = {
-        .place = "x", .addr = "127.0.0.1", .name = "g", .rank = 1, .size = 2};
+    struct bootstrap m = at_x(1, 2, &card, cards);
     int fd = sock_listen(m.addr, 0, &m.port, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     m.deadline_ms = now_ms();
-    ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
+    ck_assert_int_eq(bootstrap_tcp(&m, &err), -1);
     ck_assert_str_eq(
         err.text,
         "not all ranks have joined at tcp://x in time, and rank 0 does not say which");
@@ -228,21 +239,23 @@ static void *join_as_rank_1_of_3(void *arg)
     struct ddp_err err = {""};
     m.rank = 1;
     m.size = 3;
-    return bootstrap_tcp(&m, &card, cards, &err) < 0 ? strdup(err.text) : NULL;
+    m.card = &card;
+    m.cards = cards;
+    return bootstrap_tcp(&m, &err) < 0 ? strdup(err.text) : NULL;
 }
 
 TEST(ranks_of_two_sizes_both_end)
 {
     struct ddp_err err = {""};
     struct card card = {.port = 1}, cards[2];
-    struct bootstrap m = {.place = "x", .addr = "127.0.0.1", .name = "g", .size = 2};
+    struct bootstrap m = at_x(0, 2, &card, cards);
     pthread_t thread;
     void *said;
     int fd = sock_listen(m.addr, 0, &m.port, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     m.deadline_ms = now_ms() + 60000;
     pthread_create(&thread, NULL, join_as_rank_1_of_3, &m);
-    ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &card, cards, &err), -1);
+    ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &err), -1);
     close(fd);
     pthread_join(thread, &said);
     ck_assert_str_eq(err.text, "rank 1 speaks of 3 ranks, rank 0 of 2");
@@ -256,7 +269,7 @@ TEST(ranks_of_two_sizes_both_end)
 static void *miss_rank_2(int64_t theirs_ms, int64_t mine_ms, struct ddp_err *err)
 {
     struct card card = {.port = 1}, cards[3];
-    struct bootstrap m = {.place = "x", .addr = "127.0.0.1", .name = "g", .size = 3}, one;
+    struct bootstrap m = at_x(0, 3, &card, cards), one;
     pthread_t thread;
     void *said;
     int fd = sock_listen(m.addr, 0, &m.port, err);
@@ -266,7 +279,7 @@ static void *miss_rank_2(int64_t theirs_ms, int64_t mine_ms, struct ddp_err *err
     m.deadline_ms = now_ms() + mine_ms;
     one.deadline_ms = now_ms() + theirs_ms;
     pthread_create(&thread, NULL, join_as_rank_1_of_3, &one);
-    ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &card, cards, err), -1);
+    ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, err), -1);
     close(fd);
     close(silent);
     pthread_join(thread, &said);
@@ -306,15 +319,14 @@ TEST(control_characters_of_rank_0_are_not_shown)
 {
     struct ddp_err err = {""};
     struct card card = {.port = 1}, cards[2];
-    struct bootstrap m = {
-        .place = "x", .addr = "127.0.0.1", .name = "g", .rank = 1, .size = 2};
+    struct bootstrap m = at_x(1, 2, &card, cards);
     pthread_t thread;
     int fd = sock_listen(m.addr, 0, &m.port, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     fcntl(fd, F_SETFL, 0); /* accept() waits */
     pthread_create(&thread, NULL, give_up_with_escapes, &fd);
     m.deadline_ms = now_ms() + 60000;
-    ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
+    ck_assert_int_eq(bootstrap_tcp(&m, &err), -1);
     pthread_join(thread, NULL);
     close(fd);
     ck_assert_str_eq(err.text, "?[2Jno?");
@@ -334,8 +346,7 @@ TEST(a_listener_that_is_not_rank_0_is_told)
 {
     struct ddp_err err = {""};
     struct card card = {.port = 1}, cards[2];
-    struct bootstrap m = {
-        .place = "x", .addr = "127.0.0.1", .name = "g", .rank = 1, .size = 2};
+    struct bootstrap m = at_x(1, 2, &card, cards);
     pthread_t thread;
     void *visits;
     int fd = sock_listen(m.addr, 0, &m.port, &err);
@@ -343,7 +354,7 @@ TEST(a_listener_that_is_not_rank_0_is_told)
     fcntl(fd, F_SETFL, 0); /* accept() waits */
     pthread_create(&thread, NULL, close_all, &fd);
     m.deadline_ms = now_ms() + 1500;
-    ck_assert_int_eq(bootstrap_tcp(&m, &card, cards, &err), -1);
+    ck_assert_int_eq(bootstrap_tcp(&m, &err), -1);
     shutdown(fd, SHUT_RDWR);
     pthread_join(thread, &visits);
     ck_assert_str_eq(err.text, "what listens at tcp://x is not rank 0 of this group: it "
@@ -396,10 +407,14 @@ TEST(more_ranks_than_descriptors_are_an_error)
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
     none = before;
     none.rlim_cur = (rlim_t)caller + 1; /* all below are taken: it got the lowest */
-    struct bootstrap m = {
-        .place = "here:1", .name = "x", .size = 64, .deadline_ms = now_ms() + 60000};
+    struct bootstrap m = {.place = "here:1",
+                          .name = "x",
+                          .size = 64,
+                          .deadline_ms = now_ms() + 60000,
+                          .card = &card,
+                          .cards = cards};
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
-    int rc = bootstrap_tcp_serve(&m, listener, &card, cards, &err);
+    int rc = bootstrap_tcp_serve(&m, listener, &err);
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
     ck_assert_int_eq(rc, -1);
     ck_assert_str_eq(err.text,
@@ -427,14 +442,16 @@ TEST(silent_connections_do_not_hold_up_ranks)
                           .addr = "127.0.0.1",
                           .port = port,
                           .size = SIZE,
-                          .deadline_ms = now_ms() + 20000};
+                          .deadline_ms = now_ms() + 20000,
+                          .card = &card,
+                          .cards = cards};
     pid_t pid = fork();
     if (pid == 0) {
         m.rank = 1;
         card.port = 2;
-        _exit(bootstrap_tcp(&m, &card, cards, &err) < 0);
+        _exit(bootstrap_tcp(&m, &err) < 0);
     }
-    ck_ok(bootstrap_tcp_serve(&m, listener, &card, cards, &err), err);
+    ck_ok(bootstrap_tcp_serve(&m, listener, &err), err);
     ck_assert_int_eq(cards[1].port, 2);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_int_eq(status, 0);

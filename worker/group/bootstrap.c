@@ -22,8 +22,7 @@ void bootstrap_pause(struct bootstrap *m, int *pause_ms, int most_ms)
 
 /* ---- the store ---- */
 
-static int bootstrap_store(struct bootstrap *m, const struct card *card,
-                           struct card *cards, struct ddp_err *err)
+static int bootstrap_store(struct bootstrap *m, struct ddp_err *err)
 {
     if (!*m->addr || (m->port == 0 && !getenv("MASTER_PORT")))
         return err_set(err,
@@ -37,11 +36,11 @@ static int bootstrap_store(struct bootstrap *m, const struct card *card,
     if (!store)
         return -1;
     OWNED struct ddp_value *values = xcalloc(n, sizeof *values);
-    int rc = ddp_store_fence(store, m->name, m->rank, m->size, card, sizeof *card, values,
-                             err);
+    int rc = ddp_store_fence(store, m->name, m->rank, m->size, m->card, sizeof *m->card,
+                             values, err);
     for (size_t r = 0; r < n && rc == 0; r++) {
-        if (values[r].size == sizeof *cards)
-            memcpy(&cards[r], values[r].data, sizeof *cards);
+        if (values[r].size == sizeof *m->cards)
+            memcpy(&m->cards[r], values[r].data, sizeof *m->cards);
     }
     if (rc == 0)
         ddp_values_free(values, n);

@@ -23,58 +23,53 @@ struct bootstrap {
     char addr[256];    /* where the others are expected: env://, tcp://; else empty */
     int port;          /* there; env:// 0: MASTER_PORT */
     int rank, size;
+    const struct card *card; /* borrowed: mine */
+    struct card *cards;      /* borrowed: room for `size`, in which they are returned */
+    int held;            /* file://, on rank 0: the file that it has locks on, or -1 */
     int64_t deadline_ms; /* not with a parent, whose messages have their own. Time in
                             which this process is stopped moves it */
     char made[300];      /* `place`, where no URL has it */
 };
 
-/* Exchanges cards: `cards` has room for m->size. */
-typedef int (*bootstrap_fn)(struct bootstrap *m, const struct card *card,
-                            struct card *cards, struct ddp_err *err);
+/* Exchanges cards. */
+typedef int (*bootstrap_fn)(struct bootstrap *m, struct ddp_err *err);
 
 /* group.c: exchange cards, g->card being ours, and set up shared memory and TCP; nothing
  * of that for a group of one. */
 int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
                struct ddp_err *err);
 
-int bootstrap_tcp(struct bootstrap *m, const struct card *card, struct card *cards,
-                  struct ddp_err *err);
-int bootstrap_file(struct bootstrap *m, const struct card *card, struct card *cards,
-                   struct ddp_err *err);
-int bootstrap_launcher(struct bootstrap *m, const struct card *card, struct card *cards,
-                       struct ddp_err *err);
+int bootstrap_tcp(struct bootstrap *m, struct ddp_err *err);
+int bootstrap_file(struct bootstrap *m, struct ddp_err *err);
+int bootstrap_launcher(struct bootstrap *m, struct ddp_err *err);
 
 /* By MPI, after mpi_begin() (mpi/mpi.c), which loads the shim for the MPI that this
  * process runs under and calls MPI_Init. */
 int mpi_begin(int *rank, int *size, struct ddp_err *err);
-int bootstrap_mpi(struct bootstrap *m, const struct card *card, struct card *cards,
-                  struct ddp_err *err);
+int bootstrap_mpi(struct bootstrap *m, struct ddp_err *err);
 
 /* Between two attempts; the next pause is twice as long, up to `most_ms`. */
 void bootstrap_pause(struct bootstrap *m, int *pause_ms, int most_ms);
 
 /* tcp://, on rank 0 that listens already. */
-int bootstrap_tcp_serve(struct bootstrap *m, int listener, const struct card *card,
-                        struct card *cards, struct ddp_err *err);
+int bootstrap_tcp_serve(struct bootstrap *m, int listener, struct ddp_err *err);
 
 /* tcp://, where another way carries rank 0's address: rank 0 listens at a free port and
  * has "PORT@ADDRESS@WORD" in `value`, with a random word by which the others show that
  * they have read it; share() gives the others what rank 0 has; then cards are exchanged.
- * `held`: a descriptor that share() opens for the caller. `source`: what share() reads,
- * for errors. */
+ * `source`: what share() reads, for errors. */
 enum { BOOTSTRAP_VALUE = 256 };
 typedef int (*bootstrap_share_fn)(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
-                                  int *held, struct ddp_err *err);
-int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, int *held,
-                       const char *source, const struct card *card, struct card *cards,
+                                  struct ddp_err *err);
+int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, const char *source,
                        struct ddp_err *err);
 
 /* By the launcher's PMI-1, on the descriptor PMI_FD, or PMIx: called by all ranks of the
  * job. MPI may use them in the same process before and after us, so they are not
  * finalised before the process exits. */
-int bootstrap_share_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+int bootstrap_share_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                         struct ddp_err *err);
-int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                          struct ddp_err *err);
 /* A key for it: letters, digits and '-', which names are not confined to. */
 void bootstrap_key(const struct bootstrap *m, char key[32]);

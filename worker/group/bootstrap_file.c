@@ -142,25 +142,24 @@ static int read_file(struct bootstrap *m, const char *line, char value[BOOTSTRAP
                    m->place);
 }
 
-static int share_by_file(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+static int share_by_file(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                          struct ddp_err *err)
 {
     OWNED char *line = xasprintf("%s%s%d ranks, %s\n", title, version, m->size, m->name);
     OWNED char *text = xasprintf("%s%s\n", line, value);
     if (m->rank > 0)
         return read_file(m, line, value, err);
-    *held = write_file(m, text, err);
-    return *held < 0 ? -1 : 0;
+    m->held = write_file(m, text, err);
+    return m->held < 0 ? -1 : 0;
 }
 
-int bootstrap_file(struct bootstrap *m, const struct card *card, struct card *cards,
-                   struct ddp_err *err)
+int bootstrap_file(struct bootstrap *m, struct ddp_err *err)
 {
-    int file = -1;
-    int rc = bootstrap_by_value(m, share_by_file, &file, m->place, card, cards, err);
-    if (file >= 0) {
+    m->held = -1;
+    int rc = bootstrap_by_value(m, share_by_file, m->place, err);
+    if (m->held >= 0) {
         unlink(m->place);
-        close(file);
+        close(m->held);
     }
     return rc;
 }

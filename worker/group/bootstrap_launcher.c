@@ -57,8 +57,7 @@ static bool has_step(void)
            getenv("SLURM_JOB_ID");
 }
 
-static int share_by_step(struct bootstrap *m, const struct card *card, struct card *cards,
-                         struct ddp_err *err)
+static int share_by_step(struct bootstrap *m, struct ddp_err *err)
 {
     long number = atol(getenv("SLURM_JOB_ID")) * 16 + atol(getenv("SLURM_STEP_ID"));
     const char *list = getenv("SLURM_STEP_NODELIST"), *here = getenv("SLURMD_NODENAME");
@@ -77,11 +76,10 @@ static int share_by_step(struct bootstrap *m, const struct card *card, struct ca
     snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
     tcp.place = tcp.made;
     tcp.name = name;
-    return bootstrap_tcp(&tcp, card, cards, err);
+    return bootstrap_tcp(&tcp, err);
 }
 
-int bootstrap_launcher(struct bootstrap *m, const struct card *card, struct card *cards,
-                       struct ddp_err *err)
+int bootstrap_launcher(struct bootstrap *m, struct ddp_err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(protocols); i++) {
         if (!getenv(protocols[i].sign))
@@ -92,11 +90,10 @@ int bootstrap_launcher(struct bootstrap *m, const struct card *card, struct card
                 "the launcher offers %s, which is not built in here; set "
                 "MASTER_ADDR and MASTER_PORT to rank 0's host and a port there",
                 protocols[i].name);
-        return bootstrap_by_value(m, protocols[i].share, NULL, protocols[i].name, card,
-                                  cards, err);
+        return bootstrap_by_value(m, protocols[i].share, protocols[i].name, err);
     }
     if (has_step())
-        return share_by_step(m, card, cards, err);
+        return share_by_step(m, err);
     return err_set(
         err,
         "MASTER_ADDR is not set: rank %d of %d does not know where to meet the "

@@ -56,7 +56,7 @@ static int join(int64_t deadline_ms, struct ddp_err *err)
     return 0;
 }
 
-int bootstrap_share_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+int bootstrap_share_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                         struct ddp_err *err)
 {
     char text[LINE + 512], line[LINE], key[32];

@@ -74,7 +74,7 @@ static int join(struct ddp_err *err)
     return 0;
 }
 
-int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE], int *held,
+int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                          struct ddp_err *err)
 {
     char key[32];

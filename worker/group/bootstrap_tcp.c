@@ -61,7 +61,6 @@ static int late(const struct bootstrap *m, const int *fds, struct ddp_err *err)
 
 struct host {
     struct bootstrap *m;
-    struct card *cards;
     int *fds; /* by rank; -1: not connected yet */
     int missing, ncallers;
     /* the listener, and callers, the oldest first; their time to introduce themselves */
@@ -84,16 +83,16 @@ static int welcome(struct host *h, int fd, struct ddp_err *err)
     if (in.rank <= 0 || in.rank >= in.size || h->fds[in.rank] >= 0)
         return err_set(err, "two ranks at tcp://%s are rank %d", h->m->place, in.rank);
     h->fds[in.rank] = fd;
-    h->cards[in.rank] = in.card;
+    h->m->cards[in.rank] = in.card;
     h->missing--;
     return 0;
 }
 
 static int give_all(const struct host *h, struct ddp_err *err)
 {
-    size_t bytes = (size_t)h->m->size * sizeof *h->cards;
+    size_t bytes = (size_t)h->m->size * sizeof *h->m->cards;
     for (int r = 1; r < h->m->size; r++) {
-        if (sock_write_all(h->fds[r], h->cards, bytes, h->m->deadline_ms) < 0)
+        if (sock_write_all(h->fds[r], h->m->cards, bytes, h->m->deadline_ms) < 0)
             return err_set(err,
                            errno == ETIMEDOUT
                                ? "rank %d did not read in time at tcp://%s"
@@ -129,7 +128,7 @@ static int await_rank(struct host *h, struct ddp_err *err)
     for (int r = 1; n == 0 && r < m->size; r++) {
         if (h->fds[r] >= 0 && recv(h->fds[r], &byte, 1, MSG_DONTWAIT) == 0)
             return err_set(err, "rank %d on %.60s has gone or given up at tcp://%s", r,
-                           h->cards[r].host_name, m->place);
+                           h->m->cards[r].host_name, m->place);
     }
     return 0;
 }
@@ -199,15 +198,14 @@ static int host_all(struct host *h, struct ddp_err *err)
     return give_all(h, err);
 }
 
-int bootstrap_tcp_serve(struct bootstrap *m, int listener, const struct card *card,
-                        struct card *cards, struct ddp_err *err)
+int bootstrap_tcp_serve(struct bootstrap *m, int listener, struct ddp_err *err)
 {
     OWNED int *fds = xcalloc((size_t)m->size, sizeof *fds);
-    struct host h = {.m = m, .cards = cards, .fds = fds, .missing = m->size - 1};
+    struct host h = {.m = m, .fds = fds, .missing = m->size - 1};
     h.polled[0] = (struct pollfd){.fd = listener, .events = POLLIN};
     for (int r = 0; r < m->size; r++)
         fds[r] = -1;
-    cards[0] = *card;
+    m->cards[0] = *m->card;
     int rc = host_all(&h, err);
     while (h.ncallers > 0)
         close(caller_take(&h, 1));
@@ -224,22 +222,21 @@ int bootstrap_tcp_serve(struct bootstrap *m, int listener, const struct card *ca
 /* ---- the others ---- */
 
 /* 0, -1, or 1: the listener belonged to an earlier group, and has closed. */
-static int visit_once(struct bootstrap *m, const struct card *card, struct card *cards,
-                      struct ddp_err *err)
+static int visit_once(struct bootstrap *m, struct ddp_err *err)
 {
     SCOPED(close_fd)
     int fd = sock_connect_extend(m->addr, m->port, &m->deadline_ms, true, err);
     if (fd < 0)
         return err_prefix(err, "rank 0 is not at tcp://%s", m->place);
-    struct intro in = {.rank = m->rank, .size = m->size, .card = *card};
+    struct intro in = {.rank = m->rank, .size = m->size, .card = *m->card};
     memcpy(in.magic, magic, sizeof in.magic);
     snprintf(in.name, sizeof in.name, "%s", m->name);
-    size_t bytes = (size_t)m->size * sizeof *cards;
-    char *text = memset(cards, 0, bytes); /* or why rank 0 has given up */
+    size_t bytes = (size_t)m->size * sizeof *m->cards;
+    char *text = memset(m->cards, 0, bytes); /* or why rank 0 has given up */
     int64_t until_ms = m->deadline_ms + WHY_MS;
     bool come = sock_write_all(fd, &in, sizeof in, m->deadline_ms) == 0 &&
                 sock_await_extend(fd, POLLIN, &until_ms) == 0 &&
-                sock_read_all(fd, cards, bytes, until_ms) == 0;
+                sock_read_all(fd, m->cards, bytes, until_ms) == 0;
     m->deadline_ms = until_ms - WHY_MS;
     if (come)
         return 0;
@@ -255,11 +252,10 @@ static int visit_once(struct bootstrap *m, const struct card *card, struct card 
                          m->place);
 }
 
-static int visit(struct bootstrap *m, const struct card *card, struct card *cards,
-                 struct ddp_err *err)
+static int visit(struct bootstrap *m, struct ddp_err *err)
 {
     int rc, pause_ms = RETRY_MS;
-    while ((rc = visit_once(m, card, cards, err)) > 0) {
+    while ((rc = visit_once(m, err)) > 0) {
         if (now_ms() + pause_ms >= m->deadline_ms)
             return err_set(err,
                            "what listens at tcp://%s is not rank 0 of this group: it "
@@ -285,8 +281,7 @@ static int open_listener(const struct card *card, char value[BOOTSTRAP_VALUE],
 
 /* The address that all ranks have now. */
 static int exchange_at(struct bootstrap *m, int listener, const char *value,
-                       const char *source, const struct card *card, struct card *cards,
-                       struct ddp_err *err)
+                       const char *source, struct ddp_err *err)
 {
     struct bootstrap tcp = *m;
     char word[32];
@@ -296,32 +291,30 @@ static int exchange_at(struct bootstrap *m, int listener, const char *value,
     snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
     tcp.place = tcp.made;
     tcp.name = name;
-    return listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, card, cards, err)
-                         : visit(&tcp, card, cards, err);
+    return listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, err) : visit(&tcp, err);
 }
 
-int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, int *held,
-                       const char *source, const struct card *card, struct card *cards,
+int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, const char *source,
                        struct ddp_err *err)
 {
     char value[BOOTSTRAP_VALUE] = "";
-    SCOPED(close_fd) int listener = m->rank == 0 ? open_listener(card, value, err) : -1;
+    SCOPED(close_fd)
+    int listener = m->rank == 0 ? open_listener(m->card, value, err) : -1;
     if (m->rank == 0 && listener < 0)
         return -1;
-    TRY(share(m, value, held, err));
-    return exchange_at(m, listener, value, source, card, cards, err);
+    TRY(share(m, value, err));
+    return exchange_at(m, listener, value, source, err);
 }
 
-int bootstrap_tcp(struct bootstrap *m, const struct card *card, struct card *cards,
-                  struct ddp_err *err)
+int bootstrap_tcp(struct bootstrap *m, struct ddp_err *err)
 {
     if (m->rank > 0)
-        return visit(m, card, cards, err);
+        return visit(m, err);
     SCOPED(close_fd) int listener = sock_listen(NULL, m->port, NULL, err);
     if (listener < 0)
         return err_prefix(err,
                           "rank 0 cannot listen at tcp://%s (to use a store that runs "
                           "there: DDP_MEETING=env://)",
                           m->place);
-    return bootstrap_tcp_serve(m, listener, card, cards, err);
+    return bootstrap_tcp_serve(m, listener, err);
 }

@@ -121,8 +121,10 @@ int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
     OWNED struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
     struct ddp_err why;
     int rc = listeners_open(&listeners, &g->card, &why);
+    m->card = &g->card;
+    m->cards = cards;
     if (rc == 0 || m->parent) /* whose other members wait for my card */
-        TRY(exchange(m, &g->card, cards, err));
+        TRY(exchange(m, err));
     if (rc < 0) {
         *err = why;
         return -1;

@@ -61,8 +61,7 @@ static int swap_cards(struct ddp_group *g, struct card *mine, int to, struct car
 
 /* After k members' cards are known, mine first and then in the order of the parent, those
  * of the next k come from the member behind them. */
-static int bootstrap_parent(struct bootstrap *m, const struct card *card,
-                            struct card *cards, struct ddp_err *err)
+static int bootstrap_parent(struct bootstrap *m, struct ddp_err *err)
 {
     int n = m->size;
     size_t width = sizeof *m->ranks;
@@ -72,14 +71,14 @@ static int bootstrap_parent(struct bootstrap *m, const struct card *card,
     qsort(order, (size_t)n, width, by_number);
     const int *mine = bsearch(&m->ranks[m->rank], order, (size_t)n, width, by_number);
     int me = (int)(mine - order);
-    met[0] = *card;
+    met[0] = *m->card;
     for (int k = 1; k < n; k *= 2) {
         TRY(swap_cards(m->parent, met, order[(me + n - k) % n], met + k,
                        order[(me + k) % n], k < n - k ? k : n - k, err));
     }
     for (int i = 0; i < n; i++) {
         const int *at = bsearch(&m->ranks[i], order, (size_t)n, width, by_number);
-        cards[i] = met[((int)(at - order) - me + n) % n];
+        m->cards[i] = met[((int)(at - order) - me + n) % n];
     }
     return 0;
 }

@@ -86,10 +86,9 @@ int mpi_begin(int *rank, int *size, struct ddp_err *err)
     return shim->begin(rank, size, err);
 }
 
-int bootstrap_mpi(struct bootstrap *m, const struct card *card, struct card *cards,
-                  struct ddp_err *err)
+int bootstrap_mpi(struct bootstrap *m, struct ddp_err *err)
 {
-    return shim->gather_world(card, cards, sizeof *card, err);
+    return shim->gather_world(m->card, m->cards, sizeof *m->card, err);
 }
 
 /* ---- the backend ---- */

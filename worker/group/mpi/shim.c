@@ -12,9 +12,10 @@ enum { NTYPES = DDP_I8 + 1, NOPS = DDP_BXOR + 1 };
 
 struct shim_op {
     MPI_Request request;
-    int *counts;         /* owned: counts and places, of what goes out and comes in */
-    void *room, *result; /* owned: where it comes, when that is not where it belongs */
+    void *result; /* borrowed: where what comes to `room` belongs */
+    char *room;   /* behind `counts`: its `bytes`; 0: it comes where it belongs */
     size_t bytes;
+    int counts[]; /* and places, of what goes out and comes in */
 };
 
 static void (*reduce_two)(void *out, const void *a, const void *b, size_t count,
@@ -232,38 +233,28 @@ static int start_call(MPI_Comm comm, const struct coll *c, int me, int n,
     return MPI_Ibarrier(comm, &o->request);
 }
 
-static void op_free(struct shim_op *o)
-{
-    free(o->counts);
-    free(o->room);
-    free(o);
-}
-
 static int start(void *comm, const struct coll *c, int me, int n, struct shim_op **op,
                  struct ddp_err *why)
 {
-    size_t all = c->starts ? c->starts[n] : c->count * (size_t)n;
-    if (all > INT_MAX && c->kind != COLL_BROADCAST && c->kind != COLL_ALL_REDUCE &&
-        c->kind != COLL_REDUCE)
-        return fail(why, "MPI counts elements up to %d, and these are %zu", INT_MAX, all);
-    if (c->count > INT_MAX || (c->starts_in && c->starts_in[n] > INT_MAX))
+    bool blocks =
+        c->kind != COLL_BROADCAST && c->kind != COLL_ALL_REDUCE && c->kind != COLL_REDUCE;
+    size_t most = c->starts ? c->starts[n] : c->count * (size_t)(blocks ? n : 1);
+    if (c->starts_in && c->starts_in[n] > most)
+        most = c->starts_in[n];
+    if (most > INT_MAX)
         return fail(why, "MPI counts elements up to %d, and these are %zu", INT_MAX,
-                    c->count > INT_MAX ? c->count : c->starts_in[n]);
-    struct shim_op *o = calloc(1, sizeof *o);
+                    most);
+    size_t counts = 4 * (size_t)n * sizeof(int), bytes = 0;
+    if (c->kind == COLL_REDUCE_SCATTER) /* its result may lie in what is to be read */
+        bytes = coll_block(c, me).n * size_of(c->type);
+    struct shim_op *o = malloc(sizeof *o + counts + bytes);
     if (!o)
         return fail(why, "no memory for a collective of MPI");
-    o->counts = malloc(4 * (size_t)n * sizeof *o->counts);
-    if (c->kind == COLL_REDUCE_SCATTER) { /* its result may lie in what is to be read */
-        o->bytes = coll_block(c, me).n * size_of(c->type);
-        o->room = malloc(o->bytes + 1);
-        o->result = c->recv;
-    }
-    if (!o->counts || (o->result && !o->room)) {
-        op_free(o);
-        return fail(why, "no memory for a collective of MPI");
-    }
+    o->result = c->recv;
+    o->room = (char *)o->counts + counts;
+    o->bytes = bytes;
     if (check(start_call(*(MPI_Comm *)comm, c, me, n, o), "MPI", why) < 0) {
-        op_free(o);
+        free(o);
         return -1;
     }
     *op = o;
@@ -275,9 +266,9 @@ static int test(struct shim_op *o, int *done, struct ddp_err *why)
     int rc = check(MPI_Test(&o->request, done, MPI_STATUS_IGNORE), "MPI", why);
     if (rc < 0 || !*done)
         return rc;
-    if (o->room)
+    if (o->bytes > 0)
         memcpy(o->result, o->room, o->bytes);
-    op_free(o);
+    free(o);
     return 0;
 }
 

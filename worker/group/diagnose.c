@@ -57,14 +57,13 @@ static void print(const struct ddp_group *g, int size, const struct current_call
                   FILE *f)
 {
     OWNED char *name = xstrdup(g->name);
-    const int *world = g->layout.world_ranks;
-    bool first = !world && strcmp(name, "ddp") == 0;
+    bool first = !g->layout.world_ranks && strcmp(name, "ddp") == 0;
     for (char *p = name; *p; p++)
         *p = iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p;
     fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", name,
             first ? "default_pg" : name);
     for (int i = 0; !first && i < size; i++)
-        fprintf(f, "%s%d", i ? "," : "", world ? world[i] : i);
+        fprintf(f, "%s%d", i ? "," : "", layout_world(&g->layout, i));
     fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"%s\",",
             (unsigned long long)c->entered, (unsigned long long)c->number - 1, name);
     fprintf(f, "\"number\":%llu,\"op\":\"%s\",\"sizes\":[", (unsigned long long)c->number,

@@ -68,20 +68,13 @@ int group_adopt_failure_soon(struct ddp_group *g, struct ddp_err *err)
     return -1;
 }
 
-/* A rank's number in the first group of the family. */
-static int in_all(const struct ddp_group *g, int rank)
-{
-    return rank >= 0 && rank < g->layout.size && g->layout.world_ranks
-               ? g->layout.world_ranks[rank]
-               : rank;
-}
-
 int group_adopt_family_failure(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
     struct ddp_err why;
     for (struct ddp_group *o = g->family; o != g; o = o->family) {
         bool broken = o->broken || group_adopt_failure(o, &why) < 0;
-        if (broken && (culprit < 0 || in_all(o, o->culprit) != in_all(g, culprit))) {
+        if (broken && (culprit < 0 || layout_world(&o->layout, o->culprit) !=
+                                          layout_world(&g->layout, culprit))) {
             *err = o->why;
             return group_break(g, -1, err);
         }

@@ -102,10 +102,9 @@ static int *world_ranks(const struct bootstrap *m)
 {
     if (!m->parent)
         return NULL;
-    const int *theirs = m->parent->layout.world_ranks;
     int *world = xcalloc((size_t)m->size, sizeof *world);
     for (int i = 0; i < m->size; i++)
-        world[i] = theirs ? theirs[m->ranks[i]] : m->ranks[i];
+        world[i] = layout_world(&m->parent->layout, m->ranks[i]);
     return world;
 }
 

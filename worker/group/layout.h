@@ -95,6 +95,12 @@ static inline bool layout_is_here(const struct layout *l, int rank)
     return l->members[rank].host == l->members[l->rank].host;
 }
 
+/* Its number in the first group of the family, or what is no rank as it is. */
+static inline int layout_world(const struct layout *l, int rank)
+{
+    return l->world_ranks && rank >= 0 && rank < l->size ? l->world_ranks[rank] : rank;
+}
+
 /* A part of a message, by value: a returned one lives until the end of the full
  * expression. */
 struct phrase {

@@ -111,7 +111,7 @@ static int mpi_open(struct ddp_group *g, struct ddp_err *err)
 {
     int n = g->layout.size, *ranks = xcalloc((size_t)n, sizeof *ranks);
     for (int i = 0; i < n; i++)
-        ranks[i] = g->layout.world_ranks ? g->layout.world_ranks[i] : i;
+        ranks[i] = layout_world(&g->layout, i);
     struct mpi *m = g->foreign = xcalloc(1, sizeof *m);
     struct making making = {.ranks = ranks, .n = n};
     if (n == 1 || !shim->threads())

@@ -38,17 +38,13 @@ struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch)
 {
     if (ch < TCP_NCHANNELS)
         return &n->streams[rank].of[ch];
-    struct further *f = n->further;
-    while (f && f->rank != rank)
-        f = f->next;
-    if (!f) {
-        f = xcalloc(1, sizeof *f);
-        *f = (struct further){.next = n->further, .rank = rank};
-        for (size_t i = 0; i < ARRAY_LEN(f->of); i++)
-            f->of[i] = none;
-        n->further = f;
+    struct peer *of = tcp_peer(n, rank);
+    if (!of->further) {
+        of->further = xcalloc(TCP_FURTHER, sizeof *of->further);
+        for (int i = 0; i < TCP_FURTHER; i++)
+            of->further[i] = none;
     }
-    return &f->of[ch - TCP_NCHANNELS];
+    return &of->further[ch - TCP_NCHANNELS];
 }
 
 /* Make tcp_stream()->out usable: our own stream, the one the peer has opened, or a
@@ -354,31 +350,27 @@ static void close_stream(struct stream *s)
     *s = none;
 }
 
-static void close_first_streams(struct tcp *n)
+static void close_streams(struct tcp *n, bool further)
 {
     for (int r = 0; r < n->layout->size; r++) {
         for (int ch = 0; ch < TCP_NCHANNELS; ch++)
             close_stream(&n->streams[r].of[ch]);
+        further = further && n->peers;
+        for (int i = 0; further && n->peers[r].further && i < TCP_FURTHER; i++)
+            close_stream(&n->peers[r].further[i]);
     }
 }
 
 void tcp_close_copies(struct tcp *n)
 {
-    close_first_streams(n);
+    close_streams(n, false); /* a thread may have been making further ones */
     close_fd(&n->listener);
     n->listener = -1;
 }
 
 void tcp_close_streams(struct tcp *n)
 {
-    close_first_streams(n);
-    while (n->further) {
-        struct further *f = n->further;
-        n->further = f->next;
-        for (size_t i = 0; i < ARRAY_LEN(f->of); i++)
-            close_stream(&f->of[i]);
-        free(f);
-    }
+    close_streams(n, true);
     tcp_forget_all_connecting(n);
     n->ninterests = 0;
     n->expects = false;

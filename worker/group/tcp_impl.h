@@ -36,12 +36,7 @@ struct streams {
     struct stream of[TCP_NCHANNELS];
 };
 
-/* Further streams of all channels; few ranks have any. */
-struct further {
-    struct further *next;
-    int rank;
-    struct stream of[TCP_ALL_CHANNELS - TCP_NCHANNELS];
-};
+enum { TCP_FURTHER = TCP_ALL_CHANNELS - TCP_NCHANNELS };
 
 /* The descriptor that data from the rank come by. */
 static inline int tcp_receiving_fd(const struct stream *s)
@@ -75,6 +70,7 @@ struct peer {
     uint64_t reported; /* my last call that was reported to it */
     uint64_t left;     /* without an error: 1 + the collectives it had entered; else 0 */
     bool watched;      /* see tcp_watch() */
+    struct stream *further;     /* owned: TCP_FURTHER more streams; NULL until used */
     struct recent_calls *calls; /* owned: what it has reported, until this rank has
                                  entered these calls, too; or NULL */
 };
@@ -109,7 +105,6 @@ struct tcp {
     int listener;                  /* owned */
     const unsigned char *token;    /* borrowed from the layout: mine */
     struct streams *streams;       /* owned, by rank */
-    struct further *further;       /* owned */
     struct accepted *accepted;     /* owned */
     struct connecting *connecting; /* owned, as are the descriptors */
     struct interest *interests;    /* owned */

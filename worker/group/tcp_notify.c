@@ -90,17 +90,17 @@ static int read_hello(struct tcp *n, struct accepted *c)
 
 /* Polled before accept4(), which allocates a socket before it finds the queue empty;
  * that was a quarter of the time of a small all-reduce. */
-static bool connection_waiting(const struct tcp *n)
+static bool listener_ready(const struct tcp *n, int ms)
 {
     struct pollfd p = {.fd = n->listener, .events = POLLIN};
-    return poll(&p, 1, 0) > 0;
+    return poll(&p, 1, ms) > 0;
 }
 
 static void accept_some(struct tcp *n)
 {
     int fd;
     for (int i = 0;
-         i < SILENT_MAX && connection_waiting(n) &&
+         i < SILENT_MAX && listener_ready(n, 0) &&
          (fd = accept4(n->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;
          i++) {
         struct accepted *c = xcalloc(1, sizeof *c);
@@ -173,8 +173,7 @@ bool tcp_failure_reported(struct tcp *n, int *culprit, struct ddp_err *err)
 
 void tcp_await_connection(const struct tcp *n, int ms)
 {
-    struct pollfd p = {.fd = n->listener, .events = POLLIN};
-    poll(&p, 1, n->accepted ? 1 : ms);
+    listener_ready(n, n->accepted ? 1 : ms);
 }
 
 /* ---- sending reports ---- */
@@ -356,8 +355,10 @@ void tcp_forget_reports(struct tcp *n)
         close(c->fd);
         free(c);
     }
-    for (int r = 0; n->nreports > 0 && r < n->layout->size; r++)
+    for (int r = 0; n->peers && r < n->layout->size; r++) {
         free(n->peers[r].calls);
+        free(n->peers[r].further);
+    }
     contacts_close(&n->reporting);
     free(n->peers);
 }

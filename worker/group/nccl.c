@@ -48,8 +48,8 @@ struct nccl_queue {
 
 /* A group's; its ->foreign. */
 struct nccl {
-    struct nccl_queue coll;        /* all collectives, in the order they are called */
     struct nccl_channel *channels; /* owned */
+    struct nccl_queue *coll;       /* that of all ranks, for collectives */
     cuda_event *events, *idle;     /* owned: all that were made, and those not in use */
     size_t nevents, nidle;
     struct nccl *next; /* among the abandoned */
@@ -60,7 +60,7 @@ enum channel_state { CHANNEL_NEW, CHANNEL_ID, CHANNEL_CONNECTS, CHANNEL_READY };
 struct nccl_channel {
     struct nccl_channel *next;
     int peer;
-    enum request_kind kind; /* REQUEST_SEND or REQUEST_RECV */
+    enum request_kind kind; /* REQUEST_SEND, REQUEST_RECV; REQUEST_COLL: of all ranks */
     enum channel_state state;
     struct nccl_queue queue; /* to oneself: no communicator */
     struct nccl_id id;
@@ -175,11 +175,11 @@ static int start(struct ddp_group *g, struct nccl *n, struct ddp_request *r,
 {
     int rc = nccl_api.begin();
     if (rc == 0)
-        rc = start_one(g, &n->coll, &r->coll);
+        rc = start_one(g, n->coll, &r->coll);
     int ended = nccl_api.end();
     TRY(nccl_check(rc ? rc : ended, coll_name(&r->coll).text, err));
     r->coll.state = COLL_WORKS;
-    return mark(n, r, n->coll.stream, err);
+    return mark(n, r, n->coll->stream, err);
 }
 
 /* All that NCCL has not been given yet; barriers and our own go another way. */
@@ -200,7 +200,7 @@ static int nccl_advance(struct ddp_group *g, struct coll *c, int *culprit,
     *culprit = -1;
     if (c->state == COLL_NEW && start_new(g, err) < 0)
         return ADVANCE_ERROR;
-    int rc = passed(n, g->colls.first, n->coll.comm, err); /* `c` is the first's */
+    int rc = passed(n, g->colls.first, n->coll->comm, err); /* `c` is the first's */
     return rc < 0 ? ADVANCE_ERROR : rc == 0 ? ADVANCE_LATER : ADVANCE_DONE;
 }
 
@@ -444,21 +444,12 @@ static void nccl_close(struct ddp_group *g)
     if (!n)
         return;
     g->foreign = NULL;
-    int64_t deadline_ms = now_ms() + END_MS;
-    bool any = n->coll.comm != NULL;
-    struct offload *a = nccl_end(&n->coll.comm, g->broken);
-    bool ended = close_channels(n, g->broken, deadline_ms);
-    if (any && !(a && offload_wait(a, deadline_ms - now_ms())))
-        ended = false;
-    offload_end(a);
-    if (!ended) {
+    if (!close_channels(n, g->broken, now_ms() + END_MS)) {
         n->next = atomic_exchange(&abandoned, n);
         return;
     }
     for (size_t i = 0; i < n->nevents; i++)
         cuda_api.event_destroy(n->events[i]);
-    if (n->coll.stream)
-        cuda_api.stream_destroy(n->coll.stream);
     free(n->events);
     free(n->idle);
     free(n);
@@ -473,11 +464,12 @@ static int device_of_rank(const struct ddp_group *g)
 static int nccl_open(struct ddp_group *g, struct ddp_err *err)
 {
     struct nccl *n = g->foreign = xcalloc(1, sizeof *n);
+    n->coll = &channel_of(n, g->layout.rank, REQUEST_COLL)->queue;
     TRY(nccl_load(err));
     TRY(cuda_open(device_of_rank(g), err));
-    TRY(cuda_check(cuda_api.stream_create(&n->coll.stream, CUDA_NON_BLOCKING),
+    TRY(cuda_check(cuda_api.stream_create(&n->coll->stream, CUDA_NON_BLOCKING),
                    "cuStreamCreate", err));
-    return nccl_join(g, cuda_use_context, cuda_context(), &n->coll.comm, err);
+    return nccl_join(g, cuda_use_context, cuda_context(), &n->coll->comm, err);
 }
 
 static int nccl_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)

@@ -121,16 +121,12 @@ static int read_file(struct bootstrap *m, const char *line, char value[BOOTSTRAP
         bool there =
             fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
         close_fd(&fd);
-        /* That text may be older than the lock; and NFS checks what it has cached when
-         * a file is opened. */
-        if (there && open_file(m, O_RDONLY, &fd, text, err) < 0)
-            return -1;
-        if (there)
+        if (there) { /* that text may be older, and NFS checks its cache at open() */
+            TRY(open_file(m, O_RDONLY, &fd, text, err));
             close_fd(&fd);
-        there = there && *text;
-        bool same = there && strncmp(text, line, n) == 0 && strchr(text + n, '\n');
-        others = there && !same;
-        if (same) {
+        }
+        others = there && *text;
+        if (others && strncmp(text, line, n) == 0 && strchr(text + n, '\n')) {
             snprintf(value, BOOTSTRAP_VALUE, "%.*s", (int)strcspn(text + n, "\n"),
                      text + n);
             return 0;

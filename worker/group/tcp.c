@@ -56,7 +56,8 @@ static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_er
     struct stream *s = tcp_stream(n, rank, ch);
     if (s->out >= 0)
         return 1;
-    if (s->in < 0 || tcp_has_greeted(n, rank, ch))
+    const struct connecting *c = tcp_connecting(n, rank, ch);
+    if (s->in < 0 || (c && c->greeted))
         return tcp_connect(n, rank, ch, FIRST_MS, err);
     tcp_forget_connecting(n, rank, ch);
     s->out = s->in;
@@ -251,7 +252,7 @@ static bool may_open(const struct tcp *n)
 static int look_at(struct tcp *n, int rank, size_t *np, int *opened, struct ddp_err *err)
 {
     const struct streams *s = &n->streams[rank];
-    bool begun = tcp_is_connecting(n, rank, TCP_COLL);
+    bool begun = tcp_connecting(n, rank, TCP_COLL) != NULL;
     if (!tcp_any_stream(s) && (begun || (*opened < OPENED && may_open(n)))) {
         *opened += !begun;
         n->nlooking += !begun;

@@ -183,8 +183,6 @@ static int flow_advance(struct tcp *tcp, struct tcp_op *o, int *culprit,
 
 /* ---- an operation ---- */
 
-static bool list_begin(struct tcp_op *o);
-
 static void learn_streams(const struct tcp_op *o)
 {
     const struct flow *f = &o->flow;
@@ -218,7 +216,7 @@ int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_e
         int rc = flow_advance(tcp, o, culprit, err);
         if (rc != ADVANCE_DONE)
             return rc;
-        if (o->begin == list_begin)
+        if (o->list) /* a ring */
             learn_streams(o);
         o->under_way = false;
         o->round++;

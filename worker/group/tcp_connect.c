@@ -119,23 +119,17 @@ bool tcp_is_silent(int fd)
 /* ---- streams that are being connected ---- */
 
 /* Where the stream is in the list, or its end. */
-static struct connecting **find(const struct tcp *n, int rank, enum tcp_channel ch)
+static struct connecting **find(struct tcp *n, int rank, enum tcp_channel ch)
 {
-    struct connecting *const *at = &n->connecting;
+    struct connecting **at = &n->connecting;
     while (*at && ((*at)->rank != rank || (*at)->ch != ch))
         at = &(*at)->next;
-    return (struct connecting **)(uintptr_t)at;
+    return at;
 }
 
-bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch)
+const struct connecting *tcp_connecting(struct tcp *n, int rank, enum tcp_channel ch)
 {
-    return *find(n, rank, ch) != NULL;
-}
-
-bool tcp_has_greeted(const struct tcp *n, int rank, enum tcp_channel ch)
-{
-    const struct connecting *c = *find(n, rank, ch);
-    return c && c->greeted;
+    return *find(n, rank, ch);
 }
 
 static void forget(struct connecting **at)

@@ -88,7 +88,7 @@ struct connecting {
     enum tcp_channel ch;
     int fd; /* -1: the last attempt failed; the next one is at again_ms */
     int64_t again_ms, pause_ms;
-    bool greeted; /* the hello has been sent */
+    bool greeted; /* the hello has been sent: the peer may have accepted it */
 };
 
 /* Connections for a report or a question to other ranks, at most one to each. */
@@ -134,9 +134,8 @@ int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err
  * calls. -1: the rank no longer listens. */
 int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
                 struct ddp_err *err);
-bool tcp_is_connecting(const struct tcp *n, int rank, enum tcp_channel ch);
-/* Has the hello of this connection been sent? The peer may have accepted it then. */
-bool tcp_has_greeted(const struct tcp *n, int rank, enum tcp_channel ch);
+/* The stream's connection that is being made, or NULL. */
+const struct connecting *tcp_connecting(struct tcp *n, int rank, enum tcp_channel ch);
 void tcp_forget_connecting(struct tcp *n, int rank, enum tcp_channel ch);
 void tcp_forget_all_connecting(struct tcp *n);
 /* A non-blocking connect: the descriptor, or -1 with errno. */

@@ -31,6 +31,7 @@ static const struct {
     [COLL_SCATTER] = {"scatter", HAS_ROOT | BY_MESSAGES | NO_SIZE, ROOT_BLOCKS, COUNT},
     [COLL_ALL_TO_ALL] = {"all_to_all", BY_MESSAGES | NO_SIZE, BLOCKS, BLOCKS},
     [COLL_SPLIT] = {"group_split", NO_SIZE, COUNT, COUNT},
+    [COLL_SPLIT + 1 ... COLL_BOOTSTRAP] = {"making of a group", NO_SIZE, COUNT, COUNT},
 };
 
 /* What the user has called. */
@@ -182,12 +183,9 @@ struct phrase coll_describe(uint32_t what, uint64_t bytes)
 {
     struct phrase of;
     char *text = of.text;
-    unsigned kind = what & 15;
-    unsigned is = kind < ARRAY_LEN(kinds) ? kinds[kind].is : NO_SIZE;
-    size_t size = sizeof of.text;
-    size_t n = (size_t)snprintf(text, size, "%s",
-                                kind < ARRAY_LEN(kinds) ? kinds[kind].name
-                                                        : "making of a group");
+    unsigned kind = what & 15, is = kinds[kind].is;
+    size_t size = sizeof of.text,
+           n = (size_t)snprintf(text, size, "%s", kinds[kind].name);
     if (is & REDUCES)
         n += (size_t)snprintf(text + n, size - n, "(%s)", op_name(what >> 8 & 15));
     if (!(is & NO_SIZE))

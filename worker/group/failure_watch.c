@@ -19,7 +19,7 @@ bool watch_blind(const struct ddp_group *g)
 void watch_enter(struct ddp_group *g, const struct call *call)
 {
     if (g->shm && watch_wanted(g))
-        shm_record_call(g->shm, call->number, call->what, call->bytes);
+        shm_record_call(g->shm, call);
 }
 
 /* Ranks with our number on their hosts, so that the work is spread. */
@@ -41,9 +41,8 @@ void watch_choose(struct ddp_group *g)
 
 bool watch_came(const struct ddp_group *g, int local)
 {
-    uint64_t number = g->colls.first ? g->colls.first->coll.number : 0, bytes;
-    uint32_t what;
-    return shm_recorded_call(g->shm, local, number, &what, &bytes) >= number;
+    uint64_t number = g->colls.first ? g->colls.first->coll.number : 0;
+    return shm_recorded_call(g->shm, local, number, &(struct call){0}) >= number;
 }
 
 /* False if it has not come so far, or is too far ahead to know. */
@@ -53,7 +52,7 @@ static bool differs(const struct ddp_group *g, int local, uint64_t number,
     const struct call *mine = &g->calls[number % CALLS];
     struct call theirs = {.number = number};
     if (mine->number != number ||
-        shm_recorded_call(g->shm, local, number, &theirs.what, &theirs.bytes) != number ||
+        shm_recorded_call(g->shm, local, number, &theirs) != number ||
         coll_same(mine, &theirs))
         return false;
     coll_disagree(g->layout.rank, mine, g->shm->ranks[local], &theirs, err);

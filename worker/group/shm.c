@@ -11,6 +11,7 @@
 
 #include "common/err.h"
 #include "common/scoped.h"
+#include "worker/group/tcp.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -152,22 +153,22 @@ bool shm_all_stepped(struct shm *s)
     return true;
 }
 
-void shm_record_call(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes)
+void shm_record_call(struct shm *s, const struct call *call)
 {
-    struct shm_call *w = &s->rank[s->me].words[number % SHM_WORDS];
+    struct shm_call *w = &s->rank[s->me].words[call->number % SHM_WORDS];
     atomic_store(&w->number, 0);
-    atomic_store_explicit(&w->what, what, memory_order_release);
-    atomic_store_explicit(&w->bytes, bytes, memory_order_release);
-    atomic_store_explicit(&w->number, number, memory_order_release);
+    atomic_store_explicit(&w->what, call->what, memory_order_release);
+    atomic_store_explicit(&w->bytes, call->bytes, memory_order_release);
+    atomic_store_explicit(&w->number, call->number, memory_order_release);
 }
 
 uint64_t shm_recorded_call(const struct shm *s, int local, uint64_t number,
-                           uint32_t *what, uint64_t *bytes)
+                           struct call *call)
 {
     const struct shm_call *w = &s->rank[local].words[number % SHM_WORDS];
     uint64_t before = atomic_load_explicit(&w->number, memory_order_acquire);
-    *what = atomic_load_explicit(&w->what, memory_order_acquire);
-    *bytes = atomic_load_explicit(&w->bytes, memory_order_acquire);
+    call->what = atomic_load_explicit(&w->what, memory_order_acquire);
+    call->bytes = atomic_load_explicit(&w->bytes, memory_order_acquire);
     uint64_t after = atomic_load_explicit(&w->number, memory_order_relaxed);
     return before == after ? before : 0; /* it is being written: try again */
 }

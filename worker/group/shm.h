@@ -142,9 +142,10 @@ bool shm_all_stepped(struct shm *s);
 /* Record this rank's call, and read a local rank's: returns the number found in the
  * place of `number`. Less: it has not come so far. More: it is far ahead, and the
  * record is overwritten. */
-void shm_record_call(struct shm *s, uint64_t number, uint32_t what, uint64_t bytes);
+struct call;
+void shm_record_call(struct shm *s, const struct call *call);
 uint64_t shm_recorded_call(const struct shm *s, int local, uint64_t number,
-                           uint32_t *what, uint64_t *bytes);
+                           struct call *call);
 
 /* Sleep once for `local` (or SHM_ANY): until woken, or `ms` have passed, unless
  * `ready(arg)`. */

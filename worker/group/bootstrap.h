@@ -34,8 +34,8 @@ struct bootstrap {
 /* Exchanges cards. */
 typedef int (*bootstrap_fn)(struct bootstrap *m, struct ddp_err *err);
 
-/* group.c: exchange cards, g->card being ours, and set up shared memory and TCP; nothing
- * of that for a group of one. */
+/* group.c: exchange cards, g->card being ours (alone: no others), and set up shared
+ * memory, TCP and the backend. */
 int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
                struct ddp_err *err);
 

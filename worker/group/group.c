@@ -69,95 +69,6 @@ static int place(const struct ddp_group_options *o, const struct backend *backen
                              : err_set(err, "rank %d in a group of %d", p->rank, p->size);
 }
 
-/* Tell the others that this rank cannot join. */
-static int cannot_open(struct ddp_group *g, struct ddp_err *err)
-{
-    if (g->layout.size == 1 || g->broken || group_adopt_family_failure(g, -1, err) < 0)
-        return -1;
-    if (g->tcp || g->shm)
-        err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
-    return group_break(g, -1, err);
-}
-
-static int connect_all(struct ddp_group *g, struct listeners *listeners,
-                       struct ddp_err *err)
-{
-    int nlocal;
-    layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
-    if (g->layout.nhosts > 1)
-        g->tcp = tcp_create(&g->layout, listeners, &g->number);
-    if (nlocal > 1) {
-        g->shm =
-            shm_join(&g->layout, listeners->unix_fd, g->arena_bytes, g->timeout_ms, err);
-        if (!g->shm)
-            return cannot_open(g, err);
-    }
-    g->spin_ns = !g->shm ? TCP_SPIN_NS : g->shm->shares_cpu ? SHARED_SPIN_NS : SPIN_NS;
-    g->hier = hier_create(&g->layout, g->tcp, g->shm, err);
-    return g->hier ? 0 : cannot_open(g, err);
-}
-
-/* In the first group of the family; NULL in that one. */
-static int *world_ranks(const struct bootstrap *m)
-{
-    if (!m->parent)
-        return NULL;
-    int *world = xcalloc((size_t)m->size, sizeof *world);
-    for (int i = 0; i < m->size; i++)
-        world[i] = layout_world(&m->parent->layout, m->ranks[i]);
-    return world;
-}
-
-int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
-               struct ddp_err *err)
-{
-    if (m->size == 1) {
-        layout_single(&g->layout);
-        g->layout.world_ranks = world_ranks(m);
-        return 0;
-    }
-    SCOPED(listeners_close) struct listeners listeners = {-1, -1};
-    OWNED struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
-    struct ddp_err why;
-    int rc = listeners_open(&listeners, &g->card, &why);
-    m->card = &g->card;
-    m->cards = cards;
-    if (rc == 0 || m->parent) /* whose other members wait for my card */
-        TRY(exchange(m, err));
-    if (rc < 0) {
-        *err = why;
-        return -1;
-    }
-    TRY(layout_from_cards(&g->layout, m->rank, m->size, cards, err));
-    g->layout.world_ranks = world_ranks(m);
-    return connect_all(g, &listeners, err);
-}
-
-static int join(struct ddp_group *g, const struct ddp_group_options *o,
-                const struct ambient_rank *p, struct ddp_err *err)
-{
-    const char *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
-    struct bootstrap m = {.port = o->master_port,
-                          .rank = p->rank,
-                          .size = p->size,
-                          .deadline_ms = now_ms() + g->timeout_ms};
-    bootstrap_fn exchange = bootstrap_mpi;
-    snprintf(m.addr, sizeof m.addr, "%s", o->master_addr ? o->master_addr : "");
-    if (g->backend != &backend_mpi)
-        exchange = bootstrap_find(&m, url && *url ? url : NULL, err);
-    if (!exchange || card_make(&g->card, p->rank, *m.addr ? m.addr : NULL, m.deadline_ms,
-                               g->alone, err) < 0)
-        return -1;
-    /* torchrun's store outlives its ranks: restarted ranks must not read what the
-     * previous attempt has left there */
-    const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
-    OWNED char *key =
-        xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
-                  attempt && *attempt ? attempt : "0");
-    m.name = key;
-    return group_meet(g, &m, exchange, err);
-}
-
 /* ---- backends ---- */
 
 static int advance_own(struct ddp_group *g, struct coll *c, int *culprit,
@@ -195,7 +106,37 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
                          name);
 }
 
-int group_open_backend(struct ddp_group *g, struct ddp_err *err)
+/* ---- joining ---- */
+
+/* Tell the others that this rank cannot join. */
+static int cannot_open(struct ddp_group *g, struct ddp_err *err)
+{
+    if (g->layout.size == 1 || g->broken || group_adopt_family_failure(g, -1, err) < 0)
+        return -1;
+    if (g->tcp || g->shm)
+        err_prefix(err, "%s", layout_who(&g->layout, g->layout.rank).text);
+    return group_break(g, -1, err);
+}
+
+static int connect_all(struct ddp_group *g, struct listeners *listeners,
+                       struct ddp_err *err)
+{
+    int nlocal;
+    layout_host(&g->layout, g->layout.members[g->layout.rank].host, &nlocal);
+    if (g->layout.nhosts > 1)
+        g->tcp = tcp_create(&g->layout, listeners, &g->number);
+    if (nlocal > 1) {
+        g->shm =
+            shm_join(&g->layout, listeners->unix_fd, g->arena_bytes, g->timeout_ms, err);
+        if (!g->shm)
+            return cannot_open(g, err);
+    }
+    g->spin_ns = !g->shm ? TCP_SPIN_NS : g->shm->shares_cpu ? SHARED_SPIN_NS : SPIN_NS;
+    g->hier = hier_create(&g->layout, g->tcp, g->shm, err);
+    return g->hier ? 0 : cannot_open(g, err);
+}
+
+static int open_backend(struct ddp_group *g, struct ddp_err *err)
 {
     arrivals_open(g);
     if (!g->backend || !g->backend->open)
@@ -203,9 +144,67 @@ int group_open_backend(struct ddp_group *g, struct ddp_err *err)
     return g->backend->open && g->backend->open(g, err) < 0 ? cannot_open(g, err) : 0;
 }
 
+/* Exchange cards, which give the layout. */
+static int meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
+                struct listeners *listeners, struct ddp_err *err)
+{
+    OWNED struct card *cards = xcalloc((size_t)m->size, sizeof *cards);
+    struct ddp_err why;
+    int rc = listeners_open(listeners, &g->card, &why);
+    m->card = &g->card;
+    m->cards = cards;
+    if (rc == 0 || m->parent) /* whose other members wait for my card */
+        TRY(exchange(m, err));
+    if (rc < 0) {
+        *err = why;
+        return -1;
+    }
+    return layout_from_cards(&g->layout, m->rank, m->size, cards, err);
+}
+
+int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
+               struct ddp_err *err)
+{
+    SCOPED(listeners_close) struct listeners listeners = {-1, -1};
+    if (m->size == 1)
+        layout_single(&g->layout);
+    else
+        TRY(meet(g, m, exchange, &listeners, err));
+    if (m->parent)
+        g->layout.world_ranks = xcalloc((size_t)m->size, sizeof *m->ranks);
+    for (int i = 0; m->parent && i < m->size; i++)
+        g->layout.world_ranks[i] = layout_world(&m->parent->layout, m->ranks[i]);
+    TRY(connect_all(g, &listeners, err));
+    return open_backend(g, err);
+}
+
+static int join(struct ddp_group *g, const struct ddp_group_options *o,
+                const struct ambient_rank *p, struct ddp_err *err)
+{
+    const char *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
+    struct bootstrap m = {.port = o->master_port,
+                          .rank = p->rank,
+                          .size = p->size,
+                          .deadline_ms = now_ms() + g->timeout_ms};
+    bootstrap_fn exchange = bootstrap_mpi;
+    snprintf(m.addr, sizeof m.addr, "%s", o->master_addr ? o->master_addr : "");
+    if (g->backend != &backend_mpi)
+        exchange = bootstrap_find(&m, url && *url ? url : NULL, err);
+    if (!exchange || card_make(&g->card, p->rank, *m.addr ? m.addr : NULL, m.deadline_ms,
+                               g->alone, err) < 0)
+        return -1;
+    /* torchrun's store outlives its ranks: restarted ranks must not read what the
+     * previous attempt has left there */
+    const char *attempt = getenv("TORCHELASTIC_RESTART_COUNT");
+    OWNED char *key =
+        xasprintf("%s/group/%u.%s", g->name, next_generation(g->name, p->rank),
+                  attempt && *attempt ? attempt : "0");
+    m.name = key;
+    return group_meet(g, &m, exchange, err);
+}
+
 /* ---- forked processes ---- */
 
-static int forks;
 static struct ddp_group *all_groups; /* of this process, the newest first */
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -222,8 +221,8 @@ static void unlock_all(void)
 /* A child may outlive this rank, whose end other hosts see by that of its streams. */
 static void on_fork(void)
 {
-    forks++;
     for (struct ddp_group *g = all_groups; g; g = g->made_before) {
+        g->inherited = true;
         if (g->tcp)
             tcp_close_copies(g->tcp);
     }
@@ -241,7 +240,6 @@ struct ddp_group *group_new(void)
     pthread_once(&once, watch_forks);
     struct ddp_group *g = xcalloc(1, sizeof *g);
     lock_all();
-    g->forks = forks;
     g->made_before = all_groups;
     all_groups = g;
     unlock_all();
@@ -260,11 +258,12 @@ static void forget_group(const struct ddp_group *g)
 
 int group_check_owner(const struct ddp_group *g, struct ddp_err *err)
 {
-    return g->forks == forks ? 0
-                             : err_set(err,
-                                       "only the process that has made a group may use "
-                                       "it, and this is a fork of rank %d's",
-                                       g->layout.rank);
+    return g->inherited
+               ? err_set(err,
+                         "only the process that has made a group may use it, and "
+                         "this is a fork of rank %d's",
+                         g->layout.rank)
+               : 0;
 }
 
 struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
@@ -291,8 +290,6 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
         hang_info_joining(g, p.size);
     int rc = p.size == 1 ? group_meet(g, &(struct bootstrap){.size = 1}, NULL, err)
                          : join(g, o, &p, err);
-    if (rc == 0)
-        rc = group_open_backend(g, err);
     hang_info_clear();
     if (rc < 0) {
         err_prefix(err, "rank %d cannot join group '%s'", p.rank, g->name);
@@ -316,7 +313,7 @@ void ddp_group_destroy(struct ddp_group *g)
 {
     if (!g)
         return;
-    bool own = g->forks == forks;
+    bool own = !g->inherited;
     forget_group(g);
     requests_free(g);
     group_leave_family(g);

@@ -88,7 +88,7 @@ struct ddp_group {
     unsigned nsubgroups; /* made from this one */
     struct shm *shm;     /* owned; NULL when alone on this host */
     struct tcp *tcp;     /* owned; NULL when all are on this host */
-    struct hier *hier;   /* owned; NULL in a group of one */
+    struct hier *hier;   /* owned */
 
     struct request_queue colls;   /* collectives in flight, in order */
     uint64_t number;              /* collectives started */
@@ -107,8 +107,8 @@ struct ddp_group {
     bool broken;
     int culprit; /* then: the rank to blame, or -1 */
     struct ddp_err why;
-    _Atomic pthread_t waiter; /* the thread that waits in a call; 0: none */
-    int forks; /* of this process since its first group, when the group was made */
+    _Atomic pthread_t waiter;      /* the thread that waits in a call; 0: none */
+    bool inherited;                /* by a process that was forked from its owner */
     struct ddp_group *made_before; /* of this process */
 };
 
@@ -134,8 +134,6 @@ int group_wait(struct ddp_group *g, const bool *ended, struct patience *p,
 int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
                        size_t bytes, const char *what, const char *hint,
                        struct ddp_err *err);
-/* Open the backend that the user has named, or that fits the layout. */
-int group_open_backend(struct ddp_group *g, struct ddp_err *err);
 /* This rank and another give different lists of ranks for a group; returns -1. */
 int group_lists_differ(const struct ddp_group *g, int other, struct ddp_err *err);
 /* Take the group out of the list of its family. */

@@ -127,10 +127,7 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
     sub->card = g->card; /* but for where it listens */
     sub->card.members = fnv1a(FNV1A, ranks, (size_t)n * sizeof *ranks);
     struct bootstrap m = {.parent = g, .ranks = ranks, .rank = me, .size = n};
-    int rc = group_meet(sub, &m, bootstrap_parent, err);
-    if (rc == 0)
-        rc = group_open_backend(sub, err);
-    if (rc < 0) {
+    if (group_meet(sub, &m, bootstrap_parent, err) < 0) {
         if (!g->broken)
             err_prefix(err, "rank %d cannot make the group '%s'", g->layout.rank,
                        sub->name);

@@ -74,40 +74,6 @@ static int check(struct ddp_group *g, const struct coll *c, struct ddp_err *err)
 
 /* ---- going ---- */
 
-/* A group of one: the result is the contribution. */
-static bool is_alone(const struct ddp_group *g, const struct coll *c)
-{
-    return g->layout.size == 1 && (coll_stays_ours(c) || !g->foreign);
-}
-
-static void alone(const struct coll *c)
-{
-    if (c->recv != c->send && c->count > 0)
-        memmove(c->recv, c->send, c->count * type_size(c->type));
-}
-
-static void start(struct ddp_group *g, struct ddp_request *r)
-{
-    r->ended = is_alone(g, &r->coll);
-    group_enter(g, r);
-    if (r->ended)
-        alone(&r->coll);
-}
-
-static int run(struct ddp_group *g, struct coll c, struct patience *p,
-               struct ddp_err *err)
-{
-    struct ddp_request r = {.kind = REQUEST_COLL, .coll = c};
-    int rc = check(g, &c, err);
-    if (rc == 0)
-        start(g, &r);
-    if (rc == 0 && !r.ended)
-        rc = group_wait(g, &r.ended, p, err);
-    if (rc < 0 || is_alone(g, &c))
-        coll_finish(&r.coll);
-    return rc;
-}
-
 static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
                                    struct ddp_err *err)
 {
@@ -116,14 +82,17 @@ static struct ddp_request *set_off(struct ddp_group *g, struct coll c,
         return NULL;
     }
     struct ddp_request *r = request_hand_out(g, &c);
-    start(g, r);
+    r->ended = g->layout.size == 1 && (coll_stays_ours(&c) || !g->foreign);
+    group_enter(g, r);
+    if (r->ended && c.recv != c.send && c.count > 0) /* alone: what it has contributed */
+        memmove(c.recv, c.send, c.count * type_size(c.type));
     return request_set_off(g, r);
 }
 
 int ddp_monitored_barrier(struct ddp_group *g, int64_t timeout_ms, struct ddp_err *err)
 {
     struct patience p = {.timeout_ms = timeout_ms};
-    return run(g, barrier(), &p, err);
+    return request_finish(set_off(g, barrier(), err), &p, err);
 }
 
 int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void *recv,
@@ -131,7 +100,7 @@ int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void
 {
     struct coll c = coll_of(kind, send, recv, bytes, DDP_U8, DDP_SUM, 0);
     c.internal = true;
-    return run(g, c, NULL, err);
+    return request_finish(set_off(g, c, err), NULL, err);
 }
 
 /* ---- the verbs ---- */
@@ -140,7 +109,7 @@ int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void
 #define VERB(name, of, ...)                                                 \
     int ddp_##name(struct ddp_group *g, ##__VA_ARGS__, struct ddp_err *err) \
     {                                                                       \
-        return run(g, of, NULL, err);                                       \
+        return request_finish(set_off(g, of, err), NULL, err);              \
     }                                                                       \
     struct ddp_request *ddp_i##name(struct ddp_group *g, ##__VA_ARGS__,     \
                                     struct ddp_err *err)                    \

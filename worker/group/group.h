@@ -161,6 +161,8 @@ int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err 
 struct ddp_request *request_hand_out(struct ddp_group *g, const struct coll *c);
 /* Make a first attempt; ddp_test() or ddp_wait() report a failure. Returns `r`. */
 struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r);
+/* Waits and gives it back; NULL: -1, it was not started. */
+int request_finish(struct ddp_request *r, struct patience *p, struct ddp_err *err);
 /* Free all requests of a group, also those the user has not waited for. */
 void requests_free(struct ddp_group *g);
 

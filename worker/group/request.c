@@ -70,30 +70,6 @@ struct ddp_request *request_set_off(struct ddp_group *g, struct ddp_request *r)
     return r;
 }
 
-/* A message of the user's: make it and start it. */
-static void begin(struct ddp_request *r, struct ddp_group *g, enum request_kind kind,
-                  const void *buf, size_t bytes, int peer, int tag, int *source)
-{
-    bool any = peer == ANY_SOURCE;
-    void *data = (void *)(uintptr_t)buf; /* send buffers are only read */
-    message_init(r, g, kind, any ? 0 : peer, tag, 0, data, bytes);
-    r->any = any;
-    r->source = source;
-    (g->backend->post ? g->backend->post : p2p_post)(g, r);
-    request_set_off(g, r);
-}
-
-static int run(struct ddp_group *g, enum request_kind kind, const void *buf, size_t bytes,
-               int peer, int tag, int *source, struct ddp_err *err)
-{
-    TRY(check_message(g, buf, bytes, peer, tag, err));
-    struct ddp_request r;
-    begin(&r, g, kind, buf, bytes, peer, tag, source);
-    return r.ended ? 0 : group_wait(g, &r.ended, NULL, err);
-}
-
-/* ---- without waiting ---- */
-
 /* A request for the user: freed ones are reused, as messages may be many and short. */
 static struct ddp_request *take(struct ddp_group *g)
 {
@@ -145,20 +121,35 @@ static struct ddp_request *start(struct ddp_group *g, enum request_kind kind,
     if (check_message(g, buf, bytes, peer, tag, err) < 0)
         return NULL;
     struct ddp_request *r = take(g);
-    begin(r, g, kind, buf, bytes, peer, tag, source);
-    return r;
+    bool any = peer == ANY_SOURCE;
+    void *data = (void *)(uintptr_t)buf; /* send buffers are only read */
+    message_init(r, g, kind, any ? 0 : peer, tag, 0, data, bytes);
+    r->any = any;
+    r->source = source;
+    (g->backend->post ? g->backend->post : p2p_post)(g, r);
+    return request_set_off(g, r);
+}
+
+int request_finish(struct ddp_request *r, struct patience *p, struct ddp_err *err)
+{
+    if (!r)
+        return -1;
+    int rc = r->ended ? 0 : group_wait(r->group, &r->ended, p, err);
+    give_back(r);
+    return rc;
 }
 
 /* ddp_NAME(), which waits, and ddp_iNAME(), which does not. */
-#define VERB(name, kind, peer, source, ...)                               \
-    int ddp_##name(struct ddp_group *g, __VA_ARGS__, struct ddp_err *err) \
-    {                                                                     \
-        return run(g, kind, buf, bytes, peer, tag, source, err);          \
-    }                                                                     \
-    struct ddp_request *ddp_i##name(struct ddp_group *g, __VA_ARGS__,     \
-                                    struct ddp_err *err)                  \
-    {                                                                     \
-        return start(g, kind, buf, bytes, peer, tag, source, err);        \
+#define VERB(name, kind, peer, source, ...)                                             \
+    int ddp_##name(struct ddp_group *g, __VA_ARGS__, struct ddp_err *err)               \
+    {                                                                                   \
+        return request_finish(start(g, kind, buf, bytes, peer, tag, source, err), NULL, \
+                              err);                                                     \
+    }                                                                                   \
+    struct ddp_request *ddp_i##name(struct ddp_group *g, __VA_ARGS__,                   \
+                                    struct ddp_err *err)                                \
+    {                                                                                   \
+        return start(g, kind, buf, bytes, peer, tag, source, err);                      \
     }
 
 VERB(send, REQUEST_SEND, dest, NULL, const void *buf, size_t bytes, int dest, int tag)
@@ -193,9 +184,7 @@ int ddp_cancel(struct ddp_request *r, int *cancelled, struct ddp_err *err)
 
 int ddp_wait(struct ddp_request *r, struct ddp_err *err)
 {
-    int rc = r->ended ? 0 : group_wait(r->group, &r->ended, NULL, err);
-    give_back(r);
-    return rc;
+    return request_finish(r, NULL, err);
 }
 
 int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done, struct ddp_err *err)

@@ -248,13 +248,14 @@ TEST(ranks_of_two_sizes_both_end)
 {
     struct ddp_err err = {""};
     struct card card = {.port = 1}, cards[2];
-    struct bootstrap m = at_x(0, 2, &card, cards);
+    struct bootstrap m = at_x(0, 2, &card, cards), theirs;
     pthread_t thread;
     void *said;
     int fd = sock_listen(m.addr, 0, &m.port, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     m.deadline_ms = now_ms() + 60000;
-    pthread_create(&thread, NULL, join_as_rank_1_of_3, &m);
+    theirs = m;
+    pthread_create(&thread, NULL, join_as_rank_1_of_3, &theirs);
     ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &err), -1);
     close(fd);
     pthread_join(thread, &said);

@@ -194,6 +194,7 @@ class Refused(PreloadTest):
     def test_private_generators_of_torch(self):
         if subprocess.call([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL):
             self.skipTest("there is no torch; needs torch")
+        self.deadline = 200  # three imports of torch at once, on a busy machine
         self.drawn("import torch\nplain, given, large = (torch.Generator() for _ in range(3))\n"
                    "given.manual_seed(5); large.manual_seed(1 << 40)\n",
                    ("torch.rand(1, generator=draws.plain)", "torch.rand(1, generator=draws.given)",

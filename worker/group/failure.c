@@ -89,13 +89,13 @@ struct phrase group_current_call(const struct ddp_group *g)
 
 /* A rank seems to have gone. It may have left because of a failure elsewhere, which it
  * has reported before; or only the connection may be cut. One connection attempt does
- * not decide: the listening socket of a process that is exiting may close after its
- * streams when CPUs are scarce. When a connection is cut, both ends see it; the higher
- * rank waits longer, so that the lower one's report wins. */
+ * not decide: the listening socket of a process that is exiting closes after its
+ * streams, more than 0.4 s later where CPUs are scarce. When a connection is cut, both
+ * ends see it; the higher rank waits longer, so that the lower one's report wins. */
 static int await_reason(struct ddp_group *g, int culprit, enum tcp_answer *answer,
                         struct ddp_err *err)
 {
-    int looks = g->layout.rank > culprit ? 4 : 2;
+    int looks = g->layout.rank > culprit ? 10 : 5;
     *answer = TCP_ANSWERS;
     for (int i = 0; i < looks && *answer != TCP_REFUSES; i++) {
         TRY(group_adopt_failure_soon(g, err));

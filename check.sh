@@ -87,7 +87,8 @@ case $all in
     [ -z "${installed:-}" ] || configure build
     ;;
 esac
-[ ${#jobs[@]} = 1 ] ||
-    configure build-asan -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled
-[ ${#jobs[@]} -lt 3 ] || configure build-tsan -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled
+# with -O2 and all that a debugger knows, the sanitizers cost the compiler twice as much
+sanitized=(-Db_lundef=false -Dcuda=disabled -Doptimization=1 -Dc_args=-g1)
+[ ${#jobs[@]} = 1 ] || configure build-asan -Db_sanitize=address,undefined "${sanitized[@]}"
+[ ${#jobs[@]} -lt 3 ] || configure build-tsan -Db_sanitize=thread "${sanitized[@]}"
 exec python3 tests/run.py run ${all:+--strict --twice} "${jobs[@]}"

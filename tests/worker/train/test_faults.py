@@ -576,8 +576,7 @@ def wrong_options_are_exit_code_2():
 
 main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       another_number_of_ranks_can_go_on, resume_starts_anew_where_there_is_nothing,
-      a_run_begins_with_the_weights_of_another,
-      a_target_that_was_reached_is_seen_when_the_job_is_resumed,
+      a_run_begins_with_the_weights_of_another, a_target_that_was_reached_is_seen_when_the_job_is_resumed,
       a_link_in_the_place_of_a_checkpoint_is_followed_and_stays,
       sigterm_to_one_rank_stops_all_after_the_step,
       a_second_sigterm_at_once_is_the_same_request, a_dead_rank_is_noticed,

@@ -11,7 +11,6 @@
 
 #include "common/err.h"
 #include "common/scoped.h"
-#include "worker/group/tcp.h"
 
 #include <errno.h>
 #include <fcntl.h>

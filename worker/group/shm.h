@@ -19,6 +19,7 @@
 #define WORKER_GROUP_SHM_H
 
 #include "worker/group/autotune.h"
+#include "worker/group/call.h"
 #include "worker/group/layout.h"
 #include "worker/group/ring.h"
 
@@ -142,7 +143,6 @@ bool shm_all_stepped(struct shm *s);
 /* Record this rank's call, and read a local rank's: returns the number found in the
  * place of `number`. Less: it has not come so far. More: it is far ahead, and the
  * record is overwritten. */
-struct call;
 void shm_record_call(struct shm *s, const struct call *call);
 uint64_t shm_recorded_call(const struct shm *s, int local, uint64_t number,
                            struct call *call);

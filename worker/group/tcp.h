@@ -13,6 +13,7 @@
 #ifndef WORKER_GROUP_TCP_H
 #define WORKER_GROUP_TCP_H
 
+#include "worker/group/call.h"
 #include "worker/group/layout.h"
 #include "worker/group/tcp_streams.h"
 
@@ -40,13 +41,6 @@ enum { TCP_STRIPE = 131072 };
 enum { TCP_TURN = 262144 };
 
 struct tcp;
-
-/* One collective as a rank has called it. */
-struct call {
-    uint64_t number, bytes; /* of the collective, as the user calls it: coll_call() */
-    uint32_t what;
-    uint32_t streams; /* that the message behind it is divided over */
-};
 
 /* A rank's latest calls, newest first; number 0: none. */
 enum { RECENT_CALLS = 16 };

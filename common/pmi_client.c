@@ -11,11 +11,11 @@
 #include <sys/socket.h>
 
 /* Up to the newline, which is removed; what follows it stays in the socket. */
-static int read_line(int fd, char *line, int64_t deadline_ms, struct ddp_err *err)
+static int read_line(int fd, char *line, int64_t *deadline_ms, struct ddp_err *err)
 {
     for (size_t n = 0; n < PMI_CLIENT_LINE - 1;) {
         size_t room = PMI_CLIENT_LINE - 1 - n;
-        if (sock_await_extend(fd, POLLIN, &deadline_ms) < 0)
+        if (sock_await_extend(fd, POLLIN, deadline_ms) < 0)
             return err_set(err, "the launcher's PMI does not answer: not all ranks have "
                                 "joined in time");
         ssize_t got = recv(fd, line + n, room, MSG_PEEK);
@@ -35,7 +35,7 @@ static int read_line(int fd, char *line, int64_t deadline_ms, struct ddp_err *er
 }
 
 int pmi_client_ask(int fd, const char *request, const char *reply,
-                   char line[PMI_CLIENT_LINE], int64_t deadline_ms, struct ddp_err *err)
+                   char line[PMI_CLIENT_LINE], int64_t *deadline_ms, struct ddp_err *err)
 {
     size_t n = strlen(request), len = strlen(reply);
     if (send(fd, request, n, MSG_NOSIGNAL) != (ssize_t)n)
@@ -50,7 +50,7 @@ int pmi_client_ask(int fd, const char *request, const char *reply,
     return 0;
 }
 
-int pmi_client_begin(int fd, char name[PMI_CLIENT_LINE], int64_t deadline_ms,
+int pmi_client_begin(int fd, char name[PMI_CLIENT_LINE], int64_t *deadline_ms,
                      struct ddp_err *err)
 {
     char line[PMI_CLIENT_LINE];

@@ -20,12 +20,13 @@
 enum { PMI_CLIENT_LINE = 2048 };
 
 /* Send a request, a line with its newline, and read its reply, which must begin with
- * "cmd=REPLY" and must not have another rc than 0, into `line`, without the newline. */
+ * "cmd=REPLY" and must not have another rc than 0, into `line`, without the newline. Time
+ * in which this process is stopped (common/limit.h) moves the deadline. */
 int pmi_client_ask(int fd, const char *request, const char *reply,
-                   char line[PMI_CLIENT_LINE], int64_t deadline_ms, struct ddp_err *err);
+                   char line[PMI_CLIENT_LINE], int64_t *deadline_ms, struct ddp_err *err);
 
 /* Send init, and get the name of the key-value space into `name`. */
-int pmi_client_begin(int fd, char name[PMI_CLIENT_LINE], int64_t deadline_ms,
+int pmi_client_begin(int fd, char name[PMI_CLIENT_LINE], int64_t *deadline_ms,
                      struct ddp_err *err);
 
 #endif

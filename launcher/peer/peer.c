@@ -141,8 +141,8 @@ static int ask_hydra(struct ambient_job *o, int64_t deadline_ms, struct ddp_err 
     if (!fd)
         return err_set(err,
                        "PMI_SIZE is set, but PMI_FD, which leads to mpiexec, is not");
-    if (pmi_client_begin(atoi(fd), name, deadline_ms, err) < 0 ||
-        pmi_client_ask(atoi(fd), "cmd=finalize\n", "finalize_ack", line, deadline_ms,
+    if (pmi_client_begin(atoi(fd), name, &deadline_ms, err) < 0 ||
+        pmi_client_ask(atoi(fd), "cmd=finalize\n", "finalize_ack", line, &deadline_ms,
                        err) < 0)
         return -1;
     free(o->id);

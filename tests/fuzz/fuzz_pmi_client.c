@@ -24,11 +24,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         shutdown(pair[1], SHUT_WR) < 0)
         abort();
     int64_t end = now_ms() + 5000;
-    int rc = pmi_client_begin(pair[0], name, end, &err);
+    int rc = pmi_client_begin(pair[0], name, &end, &err);
     if (rc == 0 && strpbrk(name, " \n"))
         abort();
     while (rc == 0) {
-        rc = pmi_client_ask(pair[0], "cmd=get\n", "get_result", line, end, &err);
+        rc = pmi_client_ask(pair[0], "cmd=get\n", "get_result", line, &end, &err);
         if (rc == 0 && strchr(line, '\n'))
             abort();
     }

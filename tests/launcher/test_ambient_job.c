@@ -296,7 +296,8 @@ LOOP_TEST(a_proxy_names_its_start, ARRAY_LEN(proxies))
     size_t n = strlen(proxies[_i].answers);
     ck_assert_int_eq(write(pair[1], proxies[_i].answers, n), (ssize_t)n);
     shutdown(pair[1], SHUT_WR);
-    int rc = pmi_client_begin(pair[0], name, now_ms() + 10000, &err);
+    int64_t end = now_ms() + 10000;
+    int rc = pmi_client_begin(pair[0], name, &end, &err);
     ck_assert_int_eq(rc, strncmp(proxies[_i].name, "kvs_", 4) == 0 ? 0 : -1);
     if (rc == 0)
         ck_assert_str_eq(name, proxies[_i].name);

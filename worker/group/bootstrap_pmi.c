@@ -35,12 +35,13 @@ static bool still_there(void)
 static void leave(void)
 {
     char line[LINE];
+    int64_t deadline_ms = now_ms() + BYE_MS;
     if (still_there())
-        pmi_client_ask(pmi.fd, "cmd=finalize\n", "finalize_ack", line, now_ms() + BYE_MS,
+        pmi_client_ask(pmi.fd, "cmd=finalize\n", "finalize_ack", line, &deadline_ms,
                        NULL);
 }
 
-static int join(int64_t deadline_ms, struct ddp_err *err)
+static int join(int64_t *deadline_ms, struct ddp_err *err)
 {
     struct stat st;
     const char *text = getenv("PMI_FD");
@@ -64,19 +65,18 @@ int bootstrap_share_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     if (world && atoi(world) != m->size)
         return err_set(err, "PMI_SIZE is %s, but the group is to have %d ranks", world,
                        m->size);
-    if (!pmi.joined && join(m->deadline_ms, err) < 0)
+    if (!pmi.joined && join(&m->deadline_ms, err) < 0)
         return -1;
     bootstrap_key(m, key);
     snprintf(text, sizeof text, "cmd=put kvsname=%s key=%s value=%s\n", pmi.name, key,
              value);
     if (m->rank == 0 &&
-        pmi_client_ask(pmi.fd, text, "put_result", line, m->deadline_ms, err) < 0)
+        pmi_client_ask(pmi.fd, text, "put_result", line, &m->deadline_ms, err) < 0)
         return -1;
-    int64_t left_ms = m->deadline_ms - now_ms();
-    TRY(pmi_client_ask(pmi.fd, "cmd=barrier_in\n", "barrier_out", line, m->deadline_ms,
+    TRY(pmi_client_ask(pmi.fd, "cmd=barrier_in\n", "barrier_out", line, &m->deadline_ms,
                        err));
     snprintf(text, sizeof text, "cmd=get kvsname=%s key=%s\n", pmi.name, key);
-    TRY(pmi_client_ask(pmi.fd, text, "get_result", line, now_ms() + left_ms, err));
+    TRY(pmi_client_ask(pmi.fd, text, "get_result", line, &m->deadline_ms, err));
     const char *got = strstr(line, " value=");
     if (!got || strlen(got + 7) >= BOOTSTRAP_VALUE)
         return err_set(err, "the launcher's PMI does not give what rank 0 has put");

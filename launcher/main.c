@@ -67,6 +67,8 @@ static int launch(const struct opts *opts, struct alloc *alloc, struct peers *pe
     if (side >= 0)
         code = side == 0 ? job_run_agent(job, &local) : job_run(job, &local);
     job_destroy(job);
+    if (side != 0 || local.orphaned)
+        job_clean(&local);
     return code;
 }
 

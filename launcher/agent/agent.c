@@ -178,6 +178,8 @@ int agent_run(const struct agent_setup *setup)
             send_hello(&a, setup->fd);
         code = loop_run(a.loop);
         code = code ? code : a.code;
+        if (setup->orphaned)
+            *setup->orphaned = a.orphaned;
         log_sink(NULL, NULL);
     } else {
         log_error("%s", err.text);

@@ -43,6 +43,7 @@ struct agent_setup {
      */
     const struct msg_job *own;
     int copies_gone_fd; /* only for a peer: as in struct peers; borrowed */
+    bool *orphaned;     /* set if the launcher was lost; borrowed; NULL: nobody asks */
 };
 
 /* When another instance of ddprun on a machine, which waits for the job's exit code, has

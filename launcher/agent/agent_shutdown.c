@@ -263,6 +263,7 @@ void agent_cut_off(struct agent *a)
 void agent_orphaned(struct agent *a, const char *why)
 {
     log_debug("lost the launcher: %s", why ? why : "it closed the link");
+    a->orphaned = true;
     agent_cut_off(a);
 }
 

@@ -53,6 +53,7 @@ struct agent {
     const char *log_level;     /* borrowed */
     const struct msg_job *own; /* borrowed, as in agent_setup; NULL: not a peer */
     int code;                  /* exit code */
+    bool orphaned;             /* the launcher was lost */
     bool awaits_share;         /* its part of the next attempt (SHARE) may follow */
     bool again;                /* another attempt may follow this shutdown */
     bool suspended;            /* the launcher is stopped (SIGSTOP): no heartbeat check */

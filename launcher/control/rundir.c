@@ -106,21 +106,23 @@ static bool is_unlocked(const char *path)
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
 }
 
-/* Was its launcher killed? One that is not here may be in another namespace of pids, with
- * the same /tmp. One that is here may not listen yet, or not have locked its token; else
- * its pid is now another program's. */
+/* One that is not here may be in another namespace of pids, with the same /tmp. */
+static bool is_running(const char *pid)
+{
+    struct ancestry_proc p;
+    return ancestry_read((pid_t)strtol(pid, NULL, 10), &p) && p.state != 'Z';
+}
+
+/* Was its launcher killed? One that runs may not have locked its token yet, or not
+ * listen at its socket, which has another name until it does (control.c). */
 static bool is_stale(const char *path, const char *name)
 {
-    bool token = strncmp(name, RUNDIR_TOKEN, strlen(RUNDIR_TOKEN)) == 0;
-    const char *job = name + (name[0] == '.'); /* before it listens (control.c) */
-    if (!token && !is_job(job))
-        return false;
-    const char *pid = token ? name + strlen(RUNDIR_TOKEN) : job;
-    struct ancestry_proc p;
-    if (ancestry_read((pid_t)strtol(pid, NULL, 10), &p) && p.state != 'Z' &&
-        (name[0] == '.' || strcmp(p.name, "ddprun") == 0))
-        return false;
-    return token ? is_unlocked(path) : is_refused(path);
+    size_t token = strlen(RUNDIR_TOKEN);
+    if (strncmp(name, RUNDIR_TOKEN, token) == 0)
+        return !is_running(name + token) && is_unlocked(path);
+    if (name[0] == '.')
+        return is_job(name + 1) && !is_running(name + 1) && is_refused(path);
+    return is_job(name) && is_refused(path);
 }
 
 static void list_place(const char *dir, struct strv *sockets)

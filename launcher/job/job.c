@@ -163,10 +163,12 @@ bool job_wants_local_agent(const struct job *j)
     return local_node(j) < j->alloc->nnodes;
 }
 
-int job_run_agent(struct job *j, const struct local_agent *self)
+int job_run_agent(struct job *j, struct local_agent *self)
 {
-    struct agent_setup setup = {
-        .fd = self->fd, .node = local_node(j), .lifelines = {-1, -1}};
+    struct agent_setup setup = {.fd = self->fd,
+                                .node = local_node(j),
+                                .lifelines = {-1, -1},
+                                .orphaned = &self->orphaned};
     SCOPED(msg_share_finish) struct msg_share share = {0};
     SCOPED(agent_orders_finish)
     struct agent_orders orders = {.job = &j->job, .share = &share};
@@ -329,5 +331,11 @@ void job_destroy(struct job *j)
     free(j->ranks);
     plan_destroy(j->plan);
     free(j);
-    rundir_clean(); /* also by the local agent of a launcher that was killed */
+}
+
+void job_clean(const struct local_agent *local)
+{
+    if (local->orphaned)
+        local_await_launcher(local);
+    rundir_clean();
 }

@@ -33,7 +33,10 @@ bool job_wants_local_agent(const struct job *j);
 
 /* job_run_agent() is for the forked child, job_run() for the parent: it runs the job to
  * its end. Both return the exit code of their process. */
-int job_run_agent(struct job *j, const struct local_agent *self);
+int job_run_agent(struct job *j, struct local_agent *self);
 int job_run(struct job *j, const struct local_agent *local);
+/* After job_destroy(), in the launcher or in an agent that has lost it: removes the files
+ * of launchers that were killed (control/rundir.h). */
+void job_clean(const struct local_agent *local);
 
 #endif

@@ -8,15 +8,20 @@
 
 #include "include/ddprun/err.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct local_agent {
-    pid_t pid; /* in the launcher; 0 in the agent */
-    int fd;    /* this side's end of the link, owned */
+    pid_t pid;     /* of the other side */
+    int fd;        /* this side's end of the link, owned */
+    bool orphaned; /* in the agent, as it ends: the launcher was lost */
 };
 
 /* Returns 1 in the launcher, 0 in the agent (in a new session, with stdin at /dev/null),
  * -1 with `err`. */
 int local_fork(struct local_agent *a, struct ddp_err *err);
+/* In an agent that is orphaned: waits until the launcher has ended, 1 s at most. Its link
+ * closes before its other files. */
+void local_await_launcher(const struct local_agent *a);
 
 #endif

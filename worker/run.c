@@ -108,7 +108,30 @@ static int check_memory(const struct run *run, struct ddp_err *err)
     return memory_fits(c->model->name, ranks * (weights + optim + batch), cure, err);
 }
 
-/* What a rank does before it joins the group. */
+static struct ddp_group *join(const struct run *run, const char *name, size_t arena_bytes,
+                              struct ddp_err *err)
+{
+    struct ddp_group_options options = {.rank = -1,
+                                        .name = name,
+                                        .arena_bytes = arena_bytes,
+                                        .backend = run->c->backend,
+                                        .timeout_ms = run->c->group_timeout_ms};
+    return ddp_group_init(&options, err);
+}
+
+/* Before they read their data the ranks join a first group: it is noticed at once when a
+ * rank has not come, or dies meanwhile. */
+static int join_first(struct run *run, struct ddp_err *err)
+{
+    run->group = join(run, "ddp-train", 1, err);
+    if (!run->group)
+        return -1;
+    run->rank = ddp_group_rank(run->group);
+    run->size = ddp_group_size(run->group);
+    return 0;
+}
+
+/* What each rank does alone. */
 static int prepare(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
@@ -126,23 +149,16 @@ static int prepare(struct run *run, struct ddp_err *err)
     return run->model ? check_memory(run, err) : -1;
 }
 
-/* Others may still read their data: they are waited for as in replica_agree_late(). */
-static int join(struct run *run, size_t floats, struct ddp_err *err)
+/* The group that trains, with memory for gradients, weights, and at most as much for
+ * factors (worker/ddp/factors.c). */
+static int join_again(struct run *run, struct ddp_err *err)
 {
-    int64_t timeout_ms = run->c->group_timeout_ms;
-    struct ddp_group_options options = {
-        .rank = -1,
-        /* gradients, weights, and at most as much for factors (worker/ddp/factors.c) */
-        .arena_bytes = 3 * floats * sizeof(float) + (1 << 20),
-        .backend = run->c->backend,
-        .timeout_ms = REPLICA_PATIENCE * timeout_ms,
-    };
-    run->group = ddp_group_init(&options, err);
-    if (!run->group)
+    size_t bytes = 3 * model_param_count(run->model) * sizeof(float) + (1 << 20);
+    struct ddp_group *group = join(run, NULL, bytes, err);
+    if (!group)
         return -1;
-    ddp_group_set_timeout(run->group, timeout_ms);
-    run->rank = ddp_group_rank(run->group);
-    run->size = ddp_group_size(run->group);
+    ddp_group_destroy(run->group);
+    run->group = group;
     return 0;
 }
 
@@ -264,10 +280,10 @@ static int prepare_training(struct run *run, struct ddp_err *err)
 int run_open(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    struct ddp_err second;
+    TRY(join_first(run, err));
     int rc = prepare(run, err);
-    TRY(join(run, rc < 0 ? 0 : model_param_count(run->model), rc < 0 ? &second : err));
-    TRY(replica_agree(run->group, rc, &run->culprit, err));
+    TRY(replica_agree_late(run->group, rc, &run->culprit, err));
+    TRY(join_again(run, err));
     run->culprit = 0; /* rank 0 prints what all ranks have found */
     TRY(run_check_agreement(run, err));
     run->culprit = -1;

@@ -213,24 +213,6 @@ def a_signal_breaks_off_tests_and_samples():
     assert result.code == 130 and len(result.out) < 1 << 20, result
 
 
-def a_late_rank_is_waited_for_as_long_as_was_asked():
-    job = Ranks(2, "--epochs", 100000, *QUIET, "--log", "log", "--group-timeout", "5s")
-    wait_for("log")
-    job.signal(signal.SIGSTOP, rank=1)
-    job.ranks[0].wait(60)
-    job.signal(signal.SIGCONT, rank=1)
-    first, second = job.wait()
-    assert first.code == 1 and "rank 1" in first.err and first.err.count("\n") == 1, first
-
-
-def a_rank_that_reads_its_data_for_long_is_waited_for():
-    def slow():
-        if os.path.exists("first"):
-            time.sleep(6)
-        open("first", "w").close()
-    run_ok(2, "--epochs", 0, *QUIET, "--group-timeout", "5s", limit=slow)
-
-
 def sigint_to_one_rank_is_the_code_of_all():
     job = Ranks(3, "--epochs", 100000, *QUIET, "--checkpoint", "c")
     wait_for("c")
@@ -595,6 +577,5 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       a_bad_number_that_spreads_is_told_by_whose_it_was, bad_steps_can_be_left_out,
       bad_test_data_do_not_blame_the_learning_rate,
       a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on,
-      a_late_rank_is_waited_for_as_long_as_was_asked, a_rank_that_reads_its_data_for_long_is_waited_for,
       a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number, wrong_options_are_exit_code_2,
       the_picture_of_an_earlier_run_stays])

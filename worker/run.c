@@ -8,6 +8,7 @@
 #include "common/output_path.h"
 #include "common/scoped.h"
 #include "worker/data/memory.h"
+#include "worker/group/group.h"
 #include "worker/kernels/pool.h"
 #include "worker/signals.h"
 
@@ -108,22 +109,16 @@ static int check_memory(const struct run *run, struct ddp_err *err)
     return memory_fits(c->model->name, ranks * (weights + optim + batch), cure, err);
 }
 
-static struct ddp_group *join(const struct run *run, const char *name, size_t arena_bytes,
-                              struct ddp_err *err)
-{
-    struct ddp_group_options options = {.rank = -1,
-                                        .name = name,
-                                        .arena_bytes = arena_bytes,
-                                        .backend = run->c->backend,
-                                        .timeout_ms = run->c->group_timeout_ms};
-    return ddp_group_init(&options, err);
-}
-
 /* Before they read their data the ranks join a first group: it is noticed at once when a
  * rank has not come, or dies meanwhile. */
-static int join_first(struct run *run, struct ddp_err *err)
+static int join(struct run *run, struct ddp_err *err)
 {
-    run->group = join(run, "ddp-train", 1, err);
+    struct ddp_group_options options = {.rank = -1,
+                                        .name = "ddp-train",
+                                        .arena_bytes = 1,
+                                        .backend = run->c->backend,
+                                        .timeout_ms = run->c->group_timeout_ms};
+    run->group = ddp_group_init(&options, err);
     if (!run->group)
         return -1;
     run->rank = ddp_group_rank(run->group);
@@ -149,17 +144,13 @@ static int prepare(struct run *run, struct ddp_err *err)
     return run->model ? check_memory(run, err) : -1;
 }
 
-/* The group that trains, with memory for gradients, weights, and at most as much for
- * factors (worker/ddp/factors.c). */
-static int join_again(struct run *run, struct ddp_err *err)
+/* The group that trains has memory for gradients, weights, and at most as much for
+ * factors (worker/ddp/factors.c). It is made from the first one, not met anew: the place
+ * of the meeting may be another job's by now. */
+static int regroup(struct run *run, struct ddp_err *err)
 {
     size_t bytes = 3 * model_param_count(run->model) * sizeof(float) + (1 << 20);
-    struct ddp_group *group = join(run, NULL, bytes, err);
-    if (!group)
-        return -1;
-    ddp_group_destroy(run->group);
-    run->group = group;
-    return 0;
+    return group_replace(&run->group, "ddp", bytes, err);
 }
 
 /* Check output files now, so that they do not fail after hours of training. */
@@ -280,10 +271,10 @@ static int prepare_training(struct run *run, struct ddp_err *err)
 int run_open(struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    TRY(join_first(run, err));
+    TRY(join(run, err));
     int rc = prepare(run, err);
     TRY(replica_agree_late(run->group, rc, &run->culprit, err));
-    TRY(join_again(run, err));
+    TRY(regroup(run, err));
     run->culprit = 0; /* rank 0 prints what all ranks have found */
     TRY(run_check_agreement(run, err));
     run->culprit = -1;

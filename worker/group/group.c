@@ -162,6 +162,20 @@ static int meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
     return layout_from_cards(&g->layout, m->rank, m->size, cards, err);
 }
 
+static void set_world_ranks(struct layout *l, const struct bootstrap *m)
+{
+    bool same = true;
+    l->world_ranks = xcalloc((size_t)m->size, sizeof *m->ranks);
+    for (int i = 0; i < m->size; i++) {
+        l->world_ranks[i] = layout_world(&m->parent->layout, m->ranks[i]);
+        same = same && l->world_ranks[i] == i;
+    }
+    if (same) {
+        free(l->world_ranks);
+        l->world_ranks = NULL;
+    }
+}
+
 int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
                struct ddp_err *err)
 {
@@ -171,9 +185,7 @@ int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
     else
         TRY(meet(g, m, exchange, &listeners, err));
     if (m->parent)
-        g->layout.world_ranks = xcalloc((size_t)m->size, sizeof *m->ranks);
-    for (int i = 0; m->parent && i < m->size; i++)
-        g->layout.world_ranks[i] = layout_world(&m->parent->layout, m->ranks[i]);
+        set_world_ranks(&g->layout, m);
     TRY(connect_all(g, &listeners, err));
     return open_backend(g, err);
 }

@@ -136,6 +136,9 @@ int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
                        struct ddp_err *err);
 /* This rank and another give different lists of ranks for a group; returns -1. */
 int group_lists_differ(const struct ddp_group *g, int other, struct ddp_err *err);
+/* All ranks of *g make a group with arenas of that size, and leave *g for it. */
+int group_replace(struct ddp_group **g, const char *name, size_t arena_bytes,
+                  struct ddp_err *err);
 /* Take the group out of the list of its family. */
 void group_leave_family(struct ddp_group *g);
 /* A collective of the library's own: a broadcast from rank 0 or an all-gather of `bytes`,

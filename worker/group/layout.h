@@ -62,7 +62,7 @@ struct layout {
     int *host_start;   /* owned, nhosts + 1: where each host begins in by_host */
     char **host_names; /* owned */
     int *world_ranks;  /* owned: the ranks' numbers in the first group of the family; NULL
-                          in that one */
+                          where they are the same */
 };
 
 /* Listen; the card gets the port and a new token. To be closed also after a failure, when

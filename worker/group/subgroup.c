@@ -169,3 +169,16 @@ int ddp_group_split(struct ddp_group *g, int colour, int key, struct ddp_group *
     *sub = ddp_group_sub(g, ranks, n, err);
     return *sub ? 0 : -1;
 }
+
+int group_replace(struct ddp_group **g, const char *name, size_t arena_bytes,
+                  struct ddp_err *err)
+{
+    struct ddp_group *sub;
+    (*g)->arena_bytes = arena_bytes;
+    TRY(ddp_group_split(*g, 0, 0, &sub, err));
+    free(sub->name);
+    sub->name = xstrdup(name);
+    ddp_group_destroy(*g);
+    *g = sub;
+    return 0;
+}

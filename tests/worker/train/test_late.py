@@ -2,6 +2,7 @@
 import os
 import shutil
 import signal
+import socket
 import sys
 
 from ranks import Ranks, main, wait_until
@@ -20,17 +21,22 @@ def a_late_rank_is_waited_for_as_long_as_was_asked():
     assert first.code == 1 and "rank 1" in first.err and first.err.count("\n") == 1, first
 
 
-def late_data(*args):
+def late_data(*args, **env):
     """Two ranks, of which rank 1 has its data late (slow_open.c)."""
     for rank in "01":
         shutil.copytree(DIGITS, "data" + rank)
     return Ranks(2, "--epochs", 0, *QUIET, *args, each=lambda rank: ("--data", f"data{rank}"),
                  env={"LD_PRELOAD": os.environ["SLOW_OPEN_LIBRARY"],
-                      "SLOW_OPEN": "data1/train-images-idx3-ubyte.gz"})
+                      "SLOW_OPEN": "data1/train-images-idx3-ubyte.gz", **env})
 
 
 def a_rank_that_reads_its_data_for_long_is_waited_for():
-    results = late_data("--group-timeout", "5s").wait()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    job = late_data("--group-timeout", "5s", DDP_MEETING="tcp://%s:%d" % address)
+    wait_until(lambda: os.path.exists("late"))
+    with socket.create_server(address):  # the place is another job's now
+        results = job.wait()
     assert [r.code for r in results] == [0, 0], results
 
 

@@ -36,8 +36,10 @@ const struct engine_type *engine_find(const char *name, struct ddp_group *group,
             snprintf(why, size, "every rank has a GPU");
         return cuda;
     }
-    if (name || culprit < 0) { /* asked for by name, or no rank to blame: no fallback */
-        err_set(err, "no engine '%s': %s", name ? name : "cuda", reason.text);
+    if (culprit < 0 && ddp_barrier(group, err) < 0) /* a broken group, which says why */
+        return NULL;
+    if (name) {
+        err_set(err, "no engine '%s': %s", name, reason.text);
         return NULL;
     }
     snprintf(why, size, "%s", reason.text);

@@ -55,7 +55,8 @@ void run_destroy(struct run *run)
 
 bool run_is_culprit(const struct run *run)
 {
-    return run->culprit < 0 || run->culprit == run->rank;
+    /* when the group has failed, the culprit may be who has died */
+    return run->culprit < 0 || run->culprit == run->rank || run->group->broken;
 }
 
 void run_wait_for_culprit(struct run *run)

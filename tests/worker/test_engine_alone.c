@@ -1,11 +1,13 @@
-/* A rank whose engine cannot be made, alone among those that share norms: all are told.
- */
+/* A rank whose engine cannot be made, alone among those that share norms, or one that
+ * dies while they choose an engine: all are told. */
 #define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
 #include "worker/engine.h"
+#include "worker/run.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,4 +57,21 @@ static void poor_case(struct ddp_group *g, const void *arg)
 TEST(one_without_memory_is_not_awaited)
 {
     assert_team(&(struct team){.size = 3}, poor_case, NULL);
+}
+
+/* Rank 0 prints the errors that all ranks have, but not that of its own death. */
+static void orphan_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct run run = {.group = g, .rank = ddp_group_rank(g), .culprit = 0};
+    if (run.rank == 0)
+        raise(SIGKILL);
+    team_assert(g, !engine_find(NULL, g, (char[100]){""}, 100, &err), "an engine");
+    team_assert(g, strstr(err.text, "rank 0 on ") && run_is_culprit(&run), "%s",
+                err.text);
+}
+
+TEST(who_dies_is_told_of_by_the_others)
+{
+    assert_team(&(struct team){.size = 2, .expect_dead = 1}, orphan_case, NULL);
 }

@@ -30,6 +30,13 @@ void suite_add(const TTest *test, int times, int seconds)
     suite_add_tcase(cases, t);
 }
 
+void suite_mark(const char *file, int line)
+{
+    static _Atomic int marks;
+    if (marks < 1000 && marks++ < 1000)
+        (_mark_point)(file, line);
+}
+
 int main(void)
 {
     SRunner *r = srunner_create(cases);

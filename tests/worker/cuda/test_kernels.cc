@@ -70,13 +70,14 @@ static double value(array &y, const array &c, const std::function<void()> &forwa
     return sum;
 }
 
-/* Every element of `of` moved a little: is grad the slope? */
+/* Elements of `of`, some 300 of many, moved a little: is grad the slope? */
 static void check_slope(const char *what, array &of, array &grad, array &y,
                         const array &c, const std::function<void()> &forward)
 {
     const float step = 1e-2f;
+    const size_t stride = of.host.size() / 300 | 1; /* odd: not of one column alone */
     grad.fetch();
-    for (size_t i = 0; i < of.host.size(); i++) {
+    for (size_t i = 0; i < of.host.size(); i += stride) {
         float was = of.host[i];
         of.host[i] = was + step;
         of.send();

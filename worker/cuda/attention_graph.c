@@ -40,20 +40,21 @@ struct builder {
 
 /* ---- tensors ---- */
 
-/* A tensor of this many heads in memory, a token's numbers `step` apart. */
-static part real(struct builder *b, enum uid uid, cudnnDataType_t type, int heads, int D,
-                 int64_t step, bool transposed)
+/* [n, heads, T, D]: one head after the other; with a `step`, a token's numbers of all
+ * heads are together, and those of the next token so far apart. */
+static part tensor(struct builder *b, enum uid uid, cudnnDataType_t type, int heads,
+                   int64_t D, int64_t step, bool transposed)
 {
-    int64_t T = b->s->T;
+    int64_t T = b->s->T, row = step ? step : D, head = step ? D : T * D;
     struct dnn_tensor t = {.uid = uid ? uid : b->uid++,
                            .dims = {b->s->n, heads, T, D},
-                           .strides = {T * step, D, step, 1},
+                           .strides = {step ? T * step : heads * head, head, row, 1},
                            .type = type,
-                           .alignment = D == 1 ? 4 : 16,
+                           .alignment = D == 1 && uid != VIRTUAL ? 4 : 16,
                            .is_virtual = uid == VIRTUAL};
     if (transposed) {
         t.dims[2] = D, t.dims[3] = T;
-        t.strides[2] = 1, t.strides[3] = step;
+        t.strides[2] = 1, t.strides[3] = row;
     }
     return dnn_tensor(b->g, &t);
 }
@@ -64,19 +65,19 @@ static part token(struct builder *b, enum uid uid, bool transposed)
     const struct cuda_attention *s = b->s;
     int64_t step = (int64_t)(s->heads + 2 * s->kv_heads) * s->D;
     int heads = uid == Q || uid == DQ ? s->heads : s->kv_heads;
-    return real(b, uid, dnn_type(s->type), heads, s->D, step, transposed);
+    return tensor(b, uid, dnn_type(s->type), heads, s->D, step, transposed);
 }
 
 static part output(struct builder *b, enum uid uid)
 {
-    return real(b, uid, dnn_type(b->s->type), b->s->heads, b->s->D,
-                (int64_t)b->s->heads * b->s->D, false);
+    return tensor(b, uid, dnn_type(b->s->type), b->s->heads, b->s->D,
+                  (int64_t)b->s->heads * b->s->D, false);
 }
 
 /* A number for each query, [n, T, heads]. */
 static part per_query(struct builder *b, enum uid uid)
 {
-    return real(b, uid, CUDNN_DATA_FLOAT, b->s->heads, 1, b->s->heads, false);
+    return tensor(b, uid, CUDNN_DATA_FLOAT, b->s->heads, 1, b->s->heads, false);
 }
 
 static part number(struct builder *b, enum uid uid)
@@ -89,25 +90,10 @@ static part number(struct builder *b, enum uid uid)
                                                  .by_value = true});
 }
 
-static part packed(struct builder *b, enum uid uid, cudnnDataType_t type, int64_t heads,
-                   int64_t columns, bool turned)
-{
-    int64_t T = b->s->T;
-    struct dnn_tensor t = {.uid = uid ? uid : b->uid++,
-                           .dims = {b->s->n, heads, T, columns},
-                           .strides = {heads * T * columns, T * columns, columns, 1},
-                           .type = type,
-                           .alignment = 16,
-                           .is_virtual = uid == VIRTUAL};
-    if (turned)
-        t.strides[2] = 1, t.strides[3] = T;
-    return dnn_tensor(b->g, &t);
-}
-
 /* A virtual one. */
 static part fresh(struct builder *b, cudnnDataType_t type, int columns)
 {
-    return packed(b, VIRTUAL, type, b->s->heads, columns, false);
+    return tensor(b, VIRTUAL, type, b->s->heads, columns, 0, false);
 }
 
 /* ---- operations ---- */
@@ -244,8 +230,8 @@ static void multiply_shared(struct builder *b, part xt, part y, part out)
 
 static part turned(struct builder *b, part x)
 {
-    return reshape(b, x,
-                   packed(b, VIRTUAL, dnn_type(b->s->type), b->s->heads, b->s->T, true));
+    return reshape(
+        b, x, tensor(b, VIRTUAL, dnn_type(b->s->type), b->s->heads, b->s->T, 0, true));
 }
 
 static void backward(struct builder *b)
@@ -271,7 +257,7 @@ static void backward(struct builder *b)
         return;
     }
     part sum =
-        multiply(b, ds, k, packed(b, DQ_SUM, CUDNN_DATA_FLOAT, s->heads, s->D, false));
+        multiply(b, ds, k, tensor(b, DQ_SUM, CUDNN_DATA_FLOAT, s->heads, s->D, 0, false));
     pointwise(b, CUDNN_POINTWISE_IDENTITY, sum, NULL, NULL, 0, token(b, DQ, false));
 }
 

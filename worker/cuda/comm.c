@@ -30,11 +30,6 @@ struct comm {
     bool failed, unended; /* unended: no thread could be created to end a communicator */
 };
 
-const char *comm_version(void)
-{
-    return nccl_api.name;
-}
-
 static int open_library(struct ddp_err *err)
 {
     TRY(nccl_load(err));
@@ -207,14 +202,6 @@ void comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
                         nccl_ops[DDP_SUM], c->nccl[lane], stream));
 }
 
-void comm_all_gather(struct comm *c, int lane, float *data, size_t each,
-                     cudaStream_t stream)
-{
-    CALL(c, "all_gather", each * (size_t)c->size,
-         all_gather(data + (size_t)c->rank * each, data, each, nccl_types[DDP_F32],
-                    c->nccl[lane], stream));
-}
-
 void comm_broadcast(struct comm *c, int lane, float *data, size_t count,
                     cudaStream_t stream)
 {
@@ -240,9 +227,12 @@ void comm_gather_buckets(struct comm *c, int lane, float *block, size_t first,
 {
     comm_begin(c);
     for (size_t i = 0; i < n; i++) {
-        size_t each = buckets[i].count / (size_t)c->size;
+        size_t size = (size_t)c->size, each = buckets[i].count / size;
+        float *data = block + (buckets[i].offset - first);
         if (each > 0)
-            comm_all_gather(c, lane, block + (buckets[i].offset - first), each, stream);
+            CALL(c, "all_gather", each * size,
+                 all_gather(data + (size_t)c->rank * each, data, each,
+                            nccl_types[DDP_F32], c->nccl[lane], stream));
     }
     comm_end(c);
 }

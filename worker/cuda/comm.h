@@ -39,18 +39,12 @@ void comm_give_up(struct comm *c);
  * the devices. */
 bool comm_destroy(struct comm *c, bool under_way);
 
-/* "NCCL 2.28.9" */
-const char *comm_version(void);
-
 /* Sums, in place, on a stream of the lane's device. */
 void comm_all_reduce(struct comm *c, int lane, void *data, size_t count,
                      enum ddp_type type, cudaStream_t stream);
-/* data[size * each]: rank r gets the sum of its r-th part; the other gathers all
- * parts. */
+/* data[size * each]: rank r gets the sum of its r-th part. */
 void comm_reduce_scatter(struct comm *c, int lane, float *data, size_t each,
                          cudaStream_t stream);
-void comm_all_gather(struct comm *c, int lane, float *data, size_t each,
-                     cudaStream_t stream);
 /* Gathers the ranks' even parts of each bucket of a block, whose first number is the
  * buckets' number `first`; what is left over all ranks have. */
 void comm_gather_buckets(struct comm *c, int lane, float *block, size_t first,

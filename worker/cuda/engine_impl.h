@@ -258,11 +258,7 @@ void stages_place_as(struct engine *e, const struct engine *other);
 /* Makes the stage's device current. Required before kernels are launched on its
  * streams, not before copies and waits. */
 void stage_enter(const struct stage *s);
-/* Makes later work on `to` wait for the work now on the stage's main stream. */
-void stage_left(const struct stage *s, cudaStream_t to);
-/* fork: the other stages' main streams wait for the first one's. join: the reverse. A
- * graph is launched on the first one's. */
-void stages_fork(struct engine *e);
+/* The first stage's main stream, on which graphs are launched, waits for the others'. */
 void stages_join(struct engine *e);
 /* What is done from here on (cuda_doing()), and at which stage: "a step, stage 2". */
 void stage_doing(const struct stage *s, const char *what);

@@ -8,6 +8,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/gpu/libnccl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -239,7 +240,7 @@ static void describe(struct engine *e)
         taken += (double)device_allocated(&e->memories[i], NULL);
     xappendf(&e->text, ", %s, %.0f MiB%s%s%s", precisions[e->job.how.precision],
              taken / 0x1p20, e->resident ? " with the data" : "", e->comm ? ", " : "",
-             e->comm ? comm_version() : "");
+             e->comm ? nccl_api.name : "");
     if (e->nstages > 1)
         stages_describe(e);
 }

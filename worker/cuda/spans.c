@@ -124,15 +124,15 @@ struct times {
     int64_t from, to;
 };
 
-static void times_of(const struct engine *e, int stage, cudaEvent_t from, cudaEvent_t to,
-                     struct times *t)
+static struct times times_of(const struct engine *e, int stage, cudaEvent_t from,
+                             cudaEvent_t to)
 {
     float begin = 0, end = 0;
     const struct stage *on = &e->stages[stage];
     CUDA(cudaEventElapsedTime(&begin, on->anchor, from));
     CUDA(cudaEventElapsedTime(&end, on->anchor, to));
-    t->from = on->anchor_ns + (int64_t)((double)begin * 1e6);
-    t->to = on->anchor_ns + (int64_t)((double)end * 1e6);
+    return (struct times){on->anchor_ns + (int64_t)((double)begin * 1e6),
+                          on->anchor_ns + (int64_t)((double)end * 1e6)};
 }
 
 static int64_t within(const struct times *t, int64_t ns)
@@ -147,8 +147,7 @@ static void tell(struct engine *e, const struct times *step, int stage,
                  enum trace_row row, const char *what, size_t bytes, cudaEvent_t from,
                  cudaEvent_t to)
 {
-    struct times t;
-    times_of(e, stage, from, to, &t);
+    struct times t = times_of(e, stage, from, to);
     if (stage > 0)
         t = (struct times){within(step, t.from), within(step, t.to)};
     trace_span(e->job.trace, row, what, bytes, t.from, t.to);
@@ -161,8 +160,7 @@ void spans_tell(struct engine *e, const struct slot *slot)
     if (!s || cuda_failed())
         return;
     snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
-    struct times step;
-    times_of(e, 0, s->events[0], s->events[s->last[0][0]], &step);
+    struct times step = times_of(e, 0, s->events[0], s->events[s->last[0][0]]);
     trace_span(e->job.trace, TRACE_STEP, what, 0, step.from, step.to);
     if (!e->resident && slot->of.mine > 0)
         tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,

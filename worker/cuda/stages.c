@@ -35,15 +35,10 @@ void stage_doing(const struct stage *s, const char *what)
     cuda_doing("%s%s", what, s->where);
 }
 
-void stage_left(const struct stage *s, cudaStream_t to)
+/* Makes later work on `to` wait for the work now on the stage's main stream. */
+static void stage_left(const struct stage *s, cudaStream_t to)
 {
     stream_follow(to, s->main, s->left);
-}
-
-void stages_fork(struct engine *e)
-{
-    for (int i = 1; i < e->nstages; i++)
-        stage_left(first_of(e), e->stages[i].main);
 }
 
 void stages_join(struct engine *e)
@@ -53,12 +48,11 @@ void stages_join(struct engine *e)
     stage_enter(first_of(e));
 }
 
-/* From device to device, which the addresses identify (cudaMemcpyPeerAsync() cannot be
- * captured), or between one and pinned memory; `stream` is of either device. */
-static void copy(void *to, const void *from, size_t n, enum cudaMemcpyKind kind,
-                 cudaStream_t stream)
+/* From device to device, or between one and pinned memory, as the addresses tell
+ * (cudaMemcpyPeerAsync() cannot be captured); `stream` is of either device. */
+static void copy(void *to, const void *from, size_t n, cudaStream_t stream)
 {
-    CUDA(cudaMemcpyAsync(to, from, n, kind, stream));
+    CUDA(cudaMemcpyAsync(to, from, n, cudaMemcpyDefault, stream));
 }
 
 void stage_tell(const struct stage *from, const void *bytes, const struct stage *to,
@@ -67,10 +61,9 @@ void stage_tell(const struct stage *from, const void *bytes, const struct stage 
     const struct engine *e = from->e;
     void *via = e->far ? (char *)e->mail + box : NULL;
     if (via)
-        copy(via, bytes, n, cudaMemcpyDeviceToHost, from->main);
+        copy(via, bytes, n, from->main);
     stage_left(from, to->main);
-    copy(at, via ? via : bytes, n, via ? cudaMemcpyHostToDevice : cudaMemcpyDefault,
-         to->main);
+    copy(at, via ? via : bytes, n, to->main);
 }
 
 void stage_put_layer(const char *layer, const char *way, void *stage)
@@ -153,11 +146,8 @@ static void hand_over(struct stage *from, struct stage *to, int k, int n)
     stage_left(from, from->away);
     for (int i = 0; i < items; i++) {
         size_t bytes = (size_t)n * mine[i].bytes;
-        if (from->e->far)
-            copy(box, mine[i].at, bytes, cudaMemcpyDeviceToHost, from->away);
-        else
-            copy(theirs[i].at, mine[i].at, bytes, cudaMemcpyDefault, from->away);
-        box += from->e->far ? bytes : 0;
+        copy(box ? box : theirs[i].at, mine[i].at, bytes, from->away);
+        box += box ? bytes : 0;
     }
     CUDA(cudaEventRecord(from->sets[k].sent, from->away));
 }
@@ -170,9 +160,9 @@ static void receive(struct stage *s, const struct stage *from, int k, int n)
     int count = items_of(s, k, forth, forth ? s->from : s->to, items);
     const char *box = from->sets[k].box;
     CUDA(cudaStreamWaitEvent(s->main, from->sets[k].sent, 0));
-    for (int i = 0; i < count && s->e->far; i++) {
+    for (int i = 0; i < count && box; i++) {
         size_t bytes = (size_t)n * items[i].bytes;
-        copy(items[i].at, box, bytes, cudaMemcpyHostToDevice, s->main);
+        copy(items[i].at, box, bytes, s->main);
         box += bytes;
     }
     spans_computed(s, NULL);
@@ -362,7 +352,8 @@ void stages_sizes(const struct engine *e, int n, uint8_t *sizes)
 void stages_warm_up(struct engine *e, int n)
 {
     int parts = pipeline_micro_batches(n, e->micro);
-    stages_fork(e); /* a step may be in flight */
+    for (int i = 1; i < e->nstages; i++) /* a step may be in flight */
+        stage_left(first_of(e), e->stages[i].main);
     for (EACH_STAGE(s, e)) {
         stage_enter(s);
         for (int m = 0; m < parts; m++)

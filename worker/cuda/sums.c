@@ -36,11 +36,10 @@ static void cut_pieces(struct stage *s)
     }
     for (size_t i = 0; i < s->nbuckets; i++) {
         const struct bucket *b = &s->buckets[i];
-        size_t even = even_part(s, b) * size, rest = b->count - even;
-        struct bucket mine =
-            bucket_part((struct bucket){b->offset, even}, 1, e->rank, e->size);
-        if (even > 0)
-            s->pieces[s->npieces++] = (struct piece){mine.offset, mine.count, false};
+        size_t each = even_part(s, b), even = size * each, rest = b->count - even;
+        if (each > 0)
+            s->pieces[s->npieces++] =
+                (struct piece){b->offset + (size_t)e->rank * each, each, false};
         if (rest > 0)
             s->pieces[s->npieces++] = (struct piece){b->offset + even, rest, true};
     }

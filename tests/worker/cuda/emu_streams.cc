@@ -415,7 +415,7 @@ extern "C" cudaError_t cudaEventQuery(cudaEvent_t e)
 }
 
 /* Of the stream's device and the host, which waits where its memory is not pinned;
- * cudaMemcpyDefault: and of devices it may reach.
+ * cudaMemcpyDefault: of devices it may reach, and pinned memory.
  * There is no cudaMemcpyPeerAsync(): it cannot be recorded. */
 extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
                                        cudaMemcpyKind k, cudaStream_t s)
@@ -423,7 +423,8 @@ extern "C" cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n,
     s = given(s);
     int there = k == cudaMemcpyDeviceToHost ? -1 : s->device;
     int here = k == cudaMemcpyHostToDevice ? -1 : s->device;
-    if (k == cudaMemcpyDefault ? !reaches(s->device, to) || !reaches(s->device, from)
+    auto may = [&](const void *p) { return reaches(s->device, p) || is_pinned(p); };
+    if (k == cudaMemcpyDefault ? !may(to) || !may(from)
                                : device_of(to) != there || device_of(from) != here)
         return cudaErrorInvalidValue;
     emu_put(s, [=] {

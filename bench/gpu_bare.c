@@ -139,11 +139,12 @@ static void put_layer(struct bare *b, int i, bool back)
     struct layers *net = b->net;
     const struct layer *l = &net->layers[i];
     const struct layer_plan *p = &b->plan->layers[i];
+    const struct products *products = layer_ops[l->spec->kind].products;
     enum pass pass = back ? PASS_WEIGHTS : PASS_FORWARD, end = back ? PASSES : pass + 1;
-    for (; l->op->products && pass < end; pass++) {
-        bool ours = l->op == &layer_attention && !p->how[pass].plan;
+    for (; products && pass < end; pass++) {
+        bool ours = l->spec->kind == LAYER_ATTENTION && !p->how[pass].plan;
         if (has_product(l, pass) && !ours)
-            l->op->products->play(net, l, p, pass);
+            products->play(net, l, p, pass);
     }
     note_layer(b, l->spec->name, back ? "backward" : "forward");
 }

@@ -1,4 +1,4 @@
-/* worker/cuda/conv.c - see products.h: convolutions by cuDNN's graph API
+/* worker/cuda/conv.c - see layers_impl.h: convolutions by cuDNN's graph API
  *
  * The default is the first of the engines that cuDNN's heuristics suggest which may be
  * taken (dnn_graph.h); autotune.c may find another to be faster. Images and filters have
@@ -17,15 +17,13 @@ static bool widens(const struct layers *net, enum pass pass)
     return pass == PASS_WEIGHTS && net->type != CUDA_F32;
 }
 
-/* The alignment of the filters, or of their gradient: device blocks are aligned to
- * 256, and no engine asks for more than 16. */
+/* The alignment of the filters, or of their gradient; no engine asks for more than 16. */
 static int filter_alignment(const struct layers *net, const struct layer *l,
                             enum pass pass)
 {
     size_t each = pass == PASS_WEIGHTS ? sizeof(float) : type_size(net->type);
     size_t at = widens(net, pass) ? 0 : place_of(net, l->weight) * each;
-    size_t lowest = at & -at;
-    return at == 0 || lowest > 16 ? 16 : (int)lowest;
+    return (int)aligned_to(at, 16);
 }
 
 static int stride_of(const struct layer *l)
@@ -110,8 +108,8 @@ static const struct operation {
     [PASS_INPUTS] = OPERATION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
 };
 
-static struct dnn_graph *conv_graph(const struct layers *net, const struct layer *l,
-                                    int n, enum pass pass)
+static void conv_describe(struct layers *net, const struct layer *l, struct layer_plan *p,
+                          enum pass pass)
 {
     struct dnn_graph *g = dnn_graph_make(net->settings.precision != PRECISION_FP32,
                                          net->settings.deterministic);
@@ -119,9 +117,9 @@ static struct dnn_graph *conv_graph(const struct layers *net, const struct layer
     const struct map_shape x = l->given, y = l->wide;
     int R = l->spec->size, alignment = filter_alignment(net, l, pass);
     float one = 1, beta = adds(l, pass) ? 1 : 0;
-    cudnnBackendDescriptor_t tx = make_tensor(g, net, uids[0], n, x.C, x.H, x.W, 16);
+    cudnnBackendDescriptor_t tx = make_tensor(g, net, uids[0], p->n, x.C, x.H, x.W, 16);
     cudnnBackendDescriptor_t tw = make_tensor(g, net, uids[1], y.C, x.C, R, R, alignment);
-    cudnnBackendDescriptor_t ty = make_tensor(g, net, uids[2], n, y.C, y.H, y.W, 16);
+    cudnnBackendDescriptor_t ty = make_tensor(g, net, uids[2], p->n, y.C, y.H, y.W, 16);
     cudnnBackendDescriptor_t c = make_convolution(g, l);
     cudnnBackendDescriptor_t o = dnn_begin(g, is->type);
     dnn_put_part(g, o, is->x, tx);
@@ -132,15 +130,7 @@ static struct dnn_graph *conv_graph(const struct layers *net, const struct layer
     dnn_put(g, o, is->beta, CUDNN_TYPE_FLOAT, 1, &beta);
     dnn_end(g, o);
     dnn_graph_list(g, net->dnn, &o, 1);
-    return g;
-}
-
-/* ---- algorithms ---- */
-
-static void conv_describe(struct layers *net, const struct layer *l, struct layer_plan *p,
-                          enum pass pass)
-{
-    p->products[pass].graph = conv_graph(net, l, p->n, pass);
+    p->products[pass].graph = g;
 }
 
 static int conv_build(struct layers *net, const struct layer *l,
@@ -171,12 +161,11 @@ static void conv_play(struct layers *net, const struct layer *l,
                    net->workspace);
 }
 
-static const struct products conv_products = {conv_key, conv_describe, conv_build,
-                                              conv_play};
+const struct products conv_products = {conv_key, conv_describe, conv_build, conv_play};
 
 /* With bias, ReLU and pooling behind the product. */
-static void conv(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                 bool back)
+void conv_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+              bool back)
 {
     struct cuda_map map = map_of(net, l->wide, p->n);
     if (!back) {
@@ -196,5 +185,3 @@ static void conv(struct layers *net, const struct layer *l, const struct layer_p
     if (has_product(l, PASS_INPUTS))
         conv_play(net, l, p, PASS_INPUTS);
 }
-
-const struct layer_op layer_conv = {&conv_products, conv};

@@ -53,8 +53,8 @@ void layers_warm_norms(struct layers *net)
     }
 }
 
-static void batch_norm(struct layers *net, const struct layer *l,
-                       const struct layer_plan *p, bool back)
+void batch_norm_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                    bool back)
 {
     const struct cuda_norm norm = norm_of(net, l, p->n);
     const void *x = input_of(net, l), *dy = back ? net->slots[l->slot] : NULL;
@@ -76,10 +76,8 @@ static void batch_norm(struct layers *net, const struct layer *l,
                   net->step != NULL, l->y, net->stream);
 }
 
-const struct layer_op layer_batch_norm = {NULL, batch_norm};
-
-static void mean(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                 bool back)
+void mean_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+              bool back)
 {
     struct cuda_map map = map_of(net, l->given, p->n);
     if (back)
@@ -88,17 +86,11 @@ static void mean(struct layers *net, const struct layer *l, const struct layer_p
         cuda_mean(input_of(net, l), map, l->y, net->stream);
 }
 
-const struct layer_op layer_mean = {NULL, mean};
-
-static void say_doing(const struct layers *net, const struct layer *l, const char *way)
-{
-    cuda_doing("'%s' %s%s", l->spec->name, way, net->settings.where);
-}
-
 /* Without samples only norms that are shared take part; never the logits. */
 static bool takes_part(const struct layers *net, const struct layer *l, int n)
 {
-    return l->op->run && (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
+    return layer_ops[l->spec->kind].run &&
+           (n > 0 || (l->spec->kind == LAYER_NORM && net->settings.sum));
 }
 
 static void drop(const struct layers *net, const struct layer *l, void *y, int n)
@@ -131,9 +123,9 @@ void layers_forward(struct layers *net, int n, const struct cuda_step *s, int ba
     net->batch = batch;
     for (int i = net->from; p && i < net->to; i++) {
         const struct layer *l = &net->layers[i];
-        say_doing(net, l, "forward");
+        cuda_doing("'%s' forward%s", l->spec->name, net->settings.where);
         if (takes_part(net, l, n))
-            l->op->run(net, l, &p->layers[i], false);
+            layer_ops[l->spec->kind].run(net, l, &p->layers[i], false);
         if (drops(net, l) && n > 0)
             drop(net, l, l->y, n);
         if (drops(net, l) && l->shortcut >= 0) /* else the product has added it */
@@ -151,11 +143,11 @@ void layers_backward(struct layers *net, int n, float *grads)
     net->grads = grads;
     for (int i = net->to - 1; p && i >= net->from; i--) {
         const struct layer *l = &net->layers[i];
-        say_doing(net, l, "backward");
+        cuda_doing("'%s' backward%s", l->spec->name, s->where);
         if (net->tokens && n > 0)
             tokens_back(net, l, n);
         if (takes_part(net, l, n))
-            l->op->run(net, l, &p->layers[i], true);
+            layer_ops[l->spec->kind].run(net, l, &p->layers[i], true);
         if (s->done)
             s->done(l->spec->name, "backward", s->arg);
         if (l->weight && s->ready)

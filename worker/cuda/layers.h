@@ -76,10 +76,10 @@ struct layers *layers_create_view(struct layers *of, struct resources *memory);
 void layers_destroy(struct layers *net);
 
 /* From now on plans, those that exist included, take these algorithms: a line
- * "KEY=PLACE" for a product (products.h), borrowed; its first line counts. The owner may
- * put another text in its place. Products
- * without a place, or whose algorithm cannot be taken, keep the library's default. Runs
- * the products of plans that change, as layers_warm_up() does. */
+ * "KEY=PLACE" for a product (struct products), borrowed; its first line counts. The
+ * owner may put another text in its place. Products without a place, or whose algorithm
+ * cannot be taken, keep the library's default. Runs the products of plans that change, as
+ * layers_warm_up() does. */
 void layers_choose(struct layers *net, char *const *choices, float *grads);
 /* The place in these choices (NULL: none) for a product, or -1. */
 int layers_chosen(const char *choices, const char *key);

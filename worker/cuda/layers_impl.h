@@ -1,15 +1,78 @@
-/* worker/cuda/layers_impl.h - shared by the files of a net: layers_make.c,
- * layers.c and plan.c, which call products; conv.c and product.c, which implement them
- * (products.h); and autotune.c, which chooses the algorithms
+/* worker/cuda/layers_impl.h - shared by the files of a net
+ *
+ * layers_make.c and layers.c make and run the layers; conv.c, product.c and seq.c have
+ * their products, which libraries compute: convolutions, matrix products, attention. A
+ * layer has up to three: forward, the gradient of its weights and that of its input.
+ *
+ * Each product is computed by an algorithm: the library's first recommendation, or a
+ * faster one found by autotune.c. Its place in the library's list names it, also on
+ * other ranks and in later runs: the lists of equal devices and libraries are equal.
+ * plan.c has the products of n samples with their algorithms.
  */
 #ifndef WORKER_CUDA_LAYERS_IMPL_H
 #define WORKER_CUDA_LAYERS_IMPL_H
 
+#include "worker/cuda/dnn_graph.h"
 #include "worker/cuda/layers.h"
-#include "worker/cuda/products.h"
 #include "worker/kernels/rng.h"
 
+#include <cublasLt.h>
+#include <stdbool.h>
 #include <stddef.h>
+
+/* ---- products ---- */
+
+enum pass { PASS_FORWARD, PASS_WEIGHTS, PASS_INPUTS, PASSES };
+
+/* As CUDA(). */
+#define BLAS(call) blas_note(cuda_failed() ? CUBLAS_STATUS_SUCCESS : (call))
+bool blas_note(cublasStatus_t rc);
+
+enum { PRODUCT_KEY = 128 };
+
+struct layer;
+
+/* The algorithm at this place in its library's list for a product, best first. */
+struct algorithm {
+    int place;
+    cudnnBackendDescriptor_t plan; /* of cuDNN: the net's; NULL: our kernels */
+    cublasLtMatmulAlgo_t blas;     /* of a linear layer */
+};
+
+/* What a product's algorithms share. */
+struct product {
+    struct dnn_graph *graph; /* of a convolution or attention: the net's; or NULL */
+    /* D = op(A) op(B), column-major */
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, d;
+};
+
+/* A layer's products of n samples. */
+struct layer_plan {
+    int n;
+    struct product products[PASSES];
+    struct algorithm how[PASSES];
+};
+
+/* The products of a kind of layer. */
+struct products {
+    /* Everything that the choice of an algorithm depends on, as text: products with
+     * equal texts are the same. */
+    void (*key)(const struct layers *net, const struct layer *l, int n, enum pass pass,
+                char *text, size_t size);
+    /* Fills in p->products[pass], which the caller owns, also after a failure. Not called
+     * if there is a graph of this key. */
+    void (*describe)(struct layers *net, const struct layer *l, struct layer_plan *p,
+                     enum pass pass);
+    /* The algorithm at out->place: 1; 0 if it cannot or must not be taken; -1, a failure,
+     * behind the end of the list. */
+    int (*build)(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 enum pass pass, struct algorithm *out);
+    void (*play)(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 enum pass pass);
+};
+
+/* ---- layers ---- */
 
 /* Bytes, shared by all layers, which run one after another. */
 #define WORKSPACE      (32u << 20)
@@ -21,7 +84,6 @@ enum { LOGITS = 2 };
 
 struct layer {
     const struct layer_spec *spec;
-    const struct layer_op *op;
     const struct param *weight, *bias; /* NULL: none */
     int in, shortcut;                  /* indices of layers; -1: the batch, none */
     struct map_shape given, wide, map; /* of x; of y before pooling; of y */
@@ -80,6 +142,14 @@ struct layers {
 static inline size_t type_size(enum cuda_type type)
 {
     return type == CUDA_F32 ? 4 : 2;
+}
+
+/* The alignment of an address at this offset in a block, at most `most`: cudaMalloc()
+ * aligns blocks to 256. */
+static inline uint32_t aligned_to(size_t bytes, uint32_t most)
+{
+    size_t lowest = bytes & -bytes;
+    return bytes == 0 || lowest > most ? most : (uint32_t)lowest;
 }
 
 static inline bool is_conv(const struct layer *l)
@@ -201,5 +271,34 @@ void layers_each_product(struct layers *net, struct layers_plan *p, product_fn o
                          void *arg);
 /* Frees all plans of a net that is no view. */
 void layers_forget_plans(struct layers *net);
+
+/* ---- the kinds of layers ---- */
+
+typedef void layer_fn(struct layers *net, const struct layer *l,
+                      const struct layer_plan *p, bool back);
+extern const struct layer_op {
+    const struct products *products; /* NULL: kernels of our own */
+    /* Launches a layer for p->n samples, forward or `back`; NULL: of the logits, which
+     * layers_token_loss() computes. */
+    layer_fn *run;
+} layer_ops[LAYER_KINDS]; /* layers_make.c */
+
+extern const struct products conv_products, linear_products, attention_products;
+layer_fn conv_run, linear_run, batch_norm_run, mean_run, embed_run, row_norm_run,
+    activation_run, rotary_run, attention_run;
+
+/* ---- product.c ---- */
+
+/* One product over the rows of its input from `from` on; `more`: add to the weight's
+ * gradient. */
+void linear_rows(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                 enum pass pass, size_t from, bool more);
+
+/* ---- seq.c: layers of tokens ---- */
+
+/* Makes the logits' layers, and memory for them. */
+void seq_make(struct layers *net, struct resources *memory);
+/* The number of rows of logits in this layer, for n samples. */
+int logits_rows(const struct layers *net, const struct layer *l, int n);
 
 #endif

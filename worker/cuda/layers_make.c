@@ -34,21 +34,25 @@ static size_t elements(struct map_shape s)
     return (size_t)s.C * (size_t)s.H * (size_t)s.W;
 }
 
-static const struct layer_op *const ops[LAYER_KINDS] = {
-    [LAYER_CONV] = &layer_conv,         [LAYER_LINEAR] = &layer_linear,
-    [LAYER_NORM] = &layer_batch_norm,   [LAYER_MEAN] = &layer_mean,
-    [LAYER_EMBED] = &layer_embed,       [LAYER_LAYER_NORM] = &layer_row_norm,
-    [LAYER_RMS_NORM] = &layer_row_norm, [LAYER_DENSE] = &layer_linear,
-    [LAYER_GELU] = &layer_activation,   [LAYER_SILU] = &layer_activation,
-    [LAYER_ROTARY] = &layer_rotary,     [LAYER_ATTENTION] = &layer_attention,
-    [LAYER_LOGITS] = &layer_logits,
+const struct layer_op layer_ops[LAYER_KINDS] = {
+    [LAYER_CONV] = {&conv_products, conv_run},
+    [LAYER_LINEAR] = {&linear_products, linear_run},
+    [LAYER_DENSE] = {&linear_products, linear_run},
+    [LAYER_ATTENTION] = {&attention_products, attention_run},
+    [LAYER_NORM] = {NULL, batch_norm_run},
+    [LAYER_MEAN] = {NULL, mean_run},
+    [LAYER_EMBED] = {NULL, embed_run},
+    [LAYER_LAYER_NORM] = {NULL, row_norm_run},
+    [LAYER_RMS_NORM] = {NULL, row_norm_run},
+    [LAYER_GELU] = {NULL, activation_run},
+    [LAYER_SILU] = {NULL, activation_run},
+    [LAYER_ROTARY] = {NULL, rotary_run},
 };
 
 /* `rows`: per sample. */
 static struct layer shape_layer(const struct model_op *op, size_t rows)
 {
     return (struct layer){.spec = op->spec,
-                          .op = ops[op->spec->kind],
                           .rows = rows,
                           .weight = op->weight,
                           .bias = op->bias,
@@ -141,11 +145,12 @@ static void take_slots(struct layers *net, struct resources *memory)
 static size_t floats_saved(const struct layer *l, size_t batch)
 {
     size_t rows = l->rows * batch;
-    return l->spec->kind == LAYER_NORM        ? 4 * (size_t)l->given.C
-           : l->op == &layer_row_norm         ? 2 * rows
-           : l->spec->kind == LAYER_ATTENTION ? 2 * rows * (size_t)l->spec->size
-           : l->spec->kind == LAYER_ROTARY    ? l->rows * (size_t)head_size(l)
-                                              : 0;
+    enum layer_kind kind = l->spec->kind;
+    return kind == LAYER_NORM        ? 4 * (size_t)l->given.C
+           : kind == LAYER_ATTENTION ? 2 * rows * (size_t)l->spec->size
+           : kind == LAYER_ROTARY    ? l->rows * (size_t)head_size(l)
+           : kind == LAYER_LAYER_NORM || kind == LAYER_RMS_NORM ? 2 * rows
+                                                                : 0;
 }
 
 static void take_activations(struct layers *net, struct resources *memory)

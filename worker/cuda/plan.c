@@ -32,7 +32,7 @@ void layers_each_product(struct layers *net, struct layers_plan *p, product_fn o
 {
     for (int i = net->from; i < products_end(net) && p->n > 0; i++) {
         const struct layer *l = &net->layers[i];
-        struct site at = {l->op->products, l, &p->layers[i], 0, ""};
+        struct site at = {layer_ops[l->spec->kind].products, l, &p->layers[i], 0, ""};
         for (; at.of && at.plan->n > 0 && at.pass < PASSES; at.pass++) {
             if (!has_product(l, at.pass) || cuda_failed())
                 continue;

@@ -1,4 +1,4 @@
-/* worker/cuda/product.c - see products.h: linear layers by cuBLASLt
+/* worker/cuda/product.c - see layers_impl.h: linear layers by cuBLASLt
  *
  * cuBLASLt is column-major. A row-major y[n,K] is a column-major (K, n), so that
  *     y = x w^T     becomes   Y(K,n) = W(C,K)^T X(C,n)
@@ -30,14 +30,9 @@ struct operand {
     bool transposed;
 };
 
-/* The alignment of an address at this offset in a block: cudaMalloc() aligns to 256. */
-static uint32_t alignment(size_t bytes)
-{
-    size_t lowest = bytes & -bytes;
-    return bytes == 0 || lowest > 256 ? 256 : (uint32_t)lowest;
-}
+enum { BLOCK = 256 }; /* the alignment of a block, in bytes */
 
-/* The alignment of a product's operands, in bytes. */
+/* The alignment of a product's operands. */
 struct aligned {
     uint32_t a, b, d;
 };
@@ -120,12 +115,13 @@ static struct aligned aligned_as(const struct layers *net, const struct layer *l
                                  enum pass pass)
 {
     size_t at = place_of(net, l->weight);
-    uint32_t w = alignment(at * type_size(net->type));
+    uint32_t w = aligned_to(at * type_size(net->type), BLOCK);
     if (pass == PASS_WEIGHTS)
-        return (struct aligned){256, 256, alignment(at * sizeof(float))};
+        return (struct aligned){BLOCK, BLOCK, aligned_to(at * sizeof(float), BLOCK)};
     return pass == PASS_INPUTS
-               ? (struct aligned){w, 256, 256}
-               : (struct aligned){w, 256, alignment((size_t)(uintptr_t)bias_of(net, l))};
+               ? (struct aligned){w, BLOCK, BLOCK}
+               : (struct aligned){w, BLOCK,
+                                  aligned_to((size_t)(uintptr_t)bias_of(net, l), BLOCK)};
 }
 
 static void linear_describe(struct layers *net, const struct layer *l,
@@ -224,11 +220,11 @@ static void linear_play(struct layers *net, const struct layer *l,
     linear_rows(net, l, p, pass, 0, false);
 }
 
-static const struct products linear_products = {linear_key, linear_describe, linear_build,
-                                                linear_play};
+const struct products linear_products = {linear_key, linear_describe, linear_build,
+                                         linear_play};
 
-static void linear(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                   bool back)
+void linear_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                bool back)
 {
     struct cuda_map map = {net->type, p->n * (int)l->rows, l->wide.C, 1, 1};
     if (!back) {
@@ -243,5 +239,3 @@ static void linear(struct layers *net, const struct layer *l, const struct layer
     if (has_product(l, PASS_INPUTS))
         linear_play(net, l, p, PASS_INPUTS);
 }
-
-const struct layer_op layer_linear = {&linear_products, linear};

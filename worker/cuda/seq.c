@@ -70,8 +70,8 @@ static float *sums_of(const struct layers *net, const struct layer *l, int which
 }
 
 /* The logits have started the weight's gradient, unless they have their own. */
-static void embed(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                  bool back)
+void embed_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+               bool back)
 {
     struct cuda_rows rows = rows_of(net, l, p->n);
     if (!back) {
@@ -86,10 +86,8 @@ static void embed(struct layers *net, const struct layer *l, const struct layer_
                     net->stream);
 }
 
-const struct layer_op layer_embed = {NULL, embed};
-
-static void row_norm(struct layers *net, const struct layer *l,
-                     const struct layer_plan *p, bool back)
+void row_norm_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                  bool back)
 {
     struct cuda_row_norm norm = norm_of(net, l, p->n);
     if (back)
@@ -100,10 +98,8 @@ static void row_norm(struct layers *net, const struct layer *l,
         cuda_row_norm(&norm, input_of(net, l), l->y, net->stream);
 }
 
-const struct layer_op layer_row_norm = {NULL, row_norm};
-
-static void activation(struct layers *net, const struct layer *l,
-                       const struct layer_plan *p, bool back)
+void activation_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                    bool back)
 {
     struct cuda_activation f = activation_of(net, l, p->n);
     if (back)
@@ -113,17 +109,13 @@ static void activation(struct layers *net, const struct layer *l,
         cuda_activation(f, input_of(net, l), l->y, net->stream);
 }
 
-const struct layer_op layer_activation = {NULL, activation};
-
-static void rotary(struct layers *net, const struct layer *l, const struct layer_plan *p,
-                   bool back)
+void rotary_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                bool back)
 {
     const void *from = back ? net->slots[l->slot] : input_of(net, l);
     cuda_rotary(attention_of(net, l, p->n), l->saved, from,
                 back ? gradient_of(net, l->in) : l->y, back, net->stream);
 }
-
-const struct layer_op layer_rotary = {NULL, rotary};
 
 /* ---- attention ----
  *
@@ -197,21 +189,16 @@ static void attention_play(struct layers *net, const struct layer *l,
         cuda_attention(a, qkv, l->y, lse, net->stream);
 }
 
-static const struct products attention_products = {attention_key, attention_describe,
-                                                   attention_build, attention_play};
+const struct products attention_products = {attention_key, attention_describe,
+                                            attention_build, attention_play};
 
-static void attention(struct layers *net, const struct layer *l,
-                      const struct layer_plan *p, bool back)
+void attention_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
+                   bool back)
 {
     attention_play(net, l, p, back ? PASS_INPUTS : PASS_FORWARD);
 }
 
-const struct layer_op layer_attention = {&attention_products, attention};
-
 /* ---- the logits ---- */
-
-/* With a weight of their own they are a layer, which layers_token_loss() computes. */
-const struct layer_op layer_logits = {NULL, NULL};
 
 /* What comes before the logits. */
 static const struct layer *last_of(const struct layers *net)
@@ -262,7 +249,6 @@ void seq_make(struct layers *net, struct resources *memory)
     size_t V = (size_t)net->settings.io.outputs, C = last->outputs / last->rows;
     size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;
     struct layer logits = {.spec = &spec,
-                           .op = &layer_linear,
                            .weight = weight->weight,
                            .in = end,
                            .shortcut = -1,

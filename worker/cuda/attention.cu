@@ -103,28 +103,20 @@ static __device__ inline void add_times(float *sum, float by, const float *v)
         sum[i] += by * v[i];
 }
 
-static __device__ inline int least(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 template <class T, int D>
 static __global__ void attention(const T *qkv, struct shape s, T *y, float *lse)
 {
     alignas(16) __shared__ float k[TILE][D];
     alignas(16) __shared__ float v[TILE][D];
     struct work w = work_of(s, s.heads);
-    int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
+    int row = w.first + (int)threadIdx.x, end = min(w.first + ROWS, s.T);
     int64_t step = step_of(s);
     uint64_t key = s.key();
-    float q[D], sum[D], most = -3e38f, all = 0;
-    take_own<D>(row_at(qkv, s, w, least(row, s.T - 1), QUERIES), s.D,
-                1 / sqrtf((float)s.D), q);
-#pragma unroll
-    for (int i = 0; i < D; i++)
-        sum[i] = 0;
+    float q[D], sum[D] = {}, most = -3e38f, all = 0;
+    take_own<D>(row_at(qkv, s, w, min(row, s.T - 1), QUERIES), s.D, 1 / sqrtf((float)s.D),
+                q);
     for (int from = 0; from < end; from += TILE) {
-        int keys = least(TILE, s.T - from);
+        int keys = min(TILE, s.T - from);
         take_tile<D>(row_at(qkv, s, w, from, KEYS), step, keys, s.D, k);
         take_tile<D>(row_at(qkv, s, w, from, VALUES), step, keys, s.D, v);
         __syncthreads();
@@ -202,25 +194,22 @@ static __global__ void attention_back(const T *qkv, const T *dy, const float *ls
     const int group = queries ? 1 : s.heads / s.kv_heads;
     __shared__ struct loop_rows<D> tile;
     struct work w = work_of(s, s.heads / group);
-    int row = w.first + (int)threadIdx.x, end = least(w.first + ROWS, s.T);
-    int mine = least(row, s.T - 1);
+    int row = w.first + (int)threadIdx.x, end = min(w.first + ROWS, s.T);
+    int mine = min(row, s.T - 1);
     uint64_t bits = s.key();
     float scale = 1 / sqrtf((float)s.D);
-    float own[D], other[D], sum[D];
+    float own[D], other[D], sum[D] = {};
     w.head *= group;
     take_own<D>(row_at(qkv, s, w, mine, queries ? QUERIES : KEYS), s.D, scale, own);
     if (queries)
         take_own<D>(row_at(dy, s, w, mine, OUTPUTS), s.D, 1, other);
     else if (OF == KEYS)
         take_own<D>(row_at(qkv, s, w, mine, VALUES), s.D, 1, other);
-#pragma unroll
-    for (int i = 0; i < D; i++)
-        sum[i] = 0;
     for (int g = 0; g < group; g++, w.head++) {
         int64_t at = w.sample * s.heads + w.head;
         for (int from = queries ? 0 : w.first; from < (queries ? end : s.T);
              from += TILE) {
-            int rows = least(TILE, s.T - from);
+            int rows = min(TILE, s.T - from);
             take_loop_rows<T, D, OF>(qkv, dy, lse, dots, s, w, from, rows, &tile);
             __syncthreads();
             for (int j = 0; j < rows && row < s.T; j++) {

@@ -32,11 +32,6 @@ static inline uint32_t channels_at_once(struct cuda_map m)
     return (uint32_t)(m.C % V == 0 ? V : 1);
 }
 
-static inline uint32_t smaller(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* About `most` blocks, whose threads iterate at least `least` times. */
 static inline struct channels channels_of(struct cuda_map m, uint32_t V, uint32_t most,
                                           uint32_t least)
@@ -49,7 +44,7 @@ static inline struct channels channels_of(struct cuda_map m, uint32_t V, uint32_
         s.across *= 2;
     s.groups = (s.C + s.across * V - 1) / (s.across * V);
     uint32_t rounds = s.count / (THREADS / s.across) / least;
-    s.parts = smaller(rounds, most / s.groups);
+    s.parts = min(rounds, most / s.groups);
     s.parts = s.parts > 0 ? s.parts : 1;
     return s;
 }
@@ -59,7 +54,7 @@ static inline struct channels channels_of(struct cuda_map m, uint32_t V, uint32_
 static inline struct channels channels_to_sum(struct cuda_map m, uint32_t V)
 {
     struct channels s = channels_of(m, V, MOST_SUMMERS, 8);
-    s.parts = smaller(s.parts, (uint32_t)CUDA_ROOM / SUMS / s.C);
+    s.parts = min(s.parts, (uint32_t)CUDA_ROOM / SUMS / s.C);
     return s.parts > 4 ? s : channels_of(m, V, 0, 1);
 }
 

@@ -37,10 +37,15 @@
 
 enum { THREADS = 256, MAX_BLOCKS = 2048 };
 
+/* A block for each of n, and a thread for each; they loop if there are more. */
+static inline int blocks_of(int64_t n)
+{
+    return (int)(n < 1 ? 1 : n > MAX_BLOCKS ? MAX_BLOCKS : n);
+}
+
 static inline int blocks_for(int64_t n)
 {
-    int64_t blocks = (n + THREADS - 1) / THREADS;
-    return (int)(blocks < 1 ? 1 : blocks > MAX_BLOCKS ? MAX_BLOCKS : blocks);
+    return blocks_of((n + THREADS - 1) / THREADS);
 }
 
 #define EACH(i, n)                                              \

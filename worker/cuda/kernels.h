@@ -113,14 +113,11 @@ void cuda_bias_relu(const void *z, const float *bias, struct cuda_map map, void 
  * of norm.cu's. */
 enum { CUDA_ROOM = 1 << 17 };
 /* The backward pass: dz = dy * scale where y > 0 (and was the maximum), else 0; and
- * sums[c], its sum over all other dimensions, the gradient of the bias. */
+ * sums[c], its sum over all other dimensions, the gradient of the bias. Without pooling
+ * dz may be dy. y and dz NULL: only the sums, of dy. */
 void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, float scale,
                          struct cuda_map map, void *dz, float *room, float *sums,
                          cudaStream_t stream);
-/* The same for features, in place: dy = dy * scale where y > 0, else 0. y NULL: dy is
- * unchanged and only summed. */
-void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map map, float *room,
-                   float *sums, cudaStream_t stream);
 
 /* Dropout as in worker/kernels/kernels.h, with the same random bits for [n,C,H,W]: the
  * stream of layer `layer` of `layers`, in the step's micro-batch `batch`. */
@@ -160,23 +157,19 @@ void cuda_norm_back(const struct cuda_norm *p, const void *x, const void *y,
                     const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
                     cudaStream_t stream);
 
-/* ---- seq.cu: rows of features, one per token; as in worker/kernels/kernels.h ---- */
+/* ---- seq.cu: rows of features, one per token: [n,T,C], where `map` has T as its H and 1
+ * as its W; as in worker/kernels/kernels.h ---- */
 
-/* [n,T,C] */
-struct cuda_rows {
-    enum cuda_type type;
-    int n, T, C;
-};
 /* y = of[token] + at[position] (NULL: none), for the first T of tokens[n, T + 1]. */
 void cuda_embed(const uint32_t *tokens, const float *of, const float *at,
-                struct cuda_rows rows, void *y, cudaStream_t stream);
+                struct cuda_map map, void *y, cudaStream_t stream);
 /* Adds to dof; dat may be NULL. */
-void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows rows,
+void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_map map,
                      float *dof, float *dat, cudaStream_t stream);
 
 /* kept: 2 floats per row, for backward. `rms`: with a mean of 0. */
 struct cuda_row_norm {
-    struct cuda_rows rows;
+    struct cuda_map map;
     const float *w, *bias; /* [C]; NULL: no bias */
     float *kept, *room, eps;
     bool rms;
@@ -190,7 +183,7 @@ void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void
 /* y = x / (1 + exp(-linear x - cubic x^3)), times z if `gated`, for rows of C x and then
  * C z. */
 struct cuda_activation {
-    struct cuda_rows rows; /* of y */
+    struct cuda_map map; /* of y */
     float linear, cubic;
     bool gated;
 };
@@ -247,15 +240,13 @@ void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, vo
 void cuda_class_loss(const struct cuda_loss *l, const float *logits,
                      const uint32_t *labels, int context, int from, int rows,
                      void *dlogits, float *losses, cudaStream_t stream);
-/* Adds the losses of all rows, written by cuda_class_loss(), to the step's loss. */
+/* Adds the losses of all rows, written by cuda_class_loss(), to the step's loss. Of 0
+ * samples: the head of a rank that has none in this step. */
 void cuda_class_losses(const struct cuda_loss *l, const float *losses, int context,
                        cudaStream_t stream);
 /* Sets *found to 1 if one of n numbers is not finite; else leaves it. */
 void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
                    cudaStream_t stream);
-/* The head of a rank that has no samples in this step. */
-void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
-                  cudaStream_t stream);
 /* Ends a step: writes its numbers to *result and counts the update, unless it was
  * skipped. `skip`: report a bad step as skipped. `scaler` may be NULL. */
 void cuda_finish(const struct cuda_head *head, const float *own, bool skip,

@@ -152,9 +152,8 @@ void cuda_class_loss(const struct cuda_loss *l, const float *logits,
                      const uint32_t *labels, int context, int from, int rows,
                      void *dlogits, float *losses, cudaStream_t stream)
 {
-    FOR_TYPE(l->type,
-             LAUNCH(class_loss<T>, rows < MAX_BLOCKS ? rows : MAX_BLOCKS, THREADS, stream,
-                    *l, logits, labels, context, from, rows, (T *)dlogits, losses));
+    FOR_TYPE(l->type, LAUNCH(class_loss<T>, blocks_of(rows), THREADS, stream, *l, logits,
+                             labels, context, from, rows, (T *)dlogits, losses));
 }
 
 static __global__ void class_losses(struct cuda_loss l, const float *losses, int context)
@@ -191,19 +190,6 @@ void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
 {
     FOR_TYPE(type,
              LAUNCH(find_bad<T>, blocks_for(n), THREADS, stream, (const T *)x, n, found));
-}
-
-static __global__ void no_loss(const struct cuda_step *s, struct cuda_head *head,
-                               float *own)
-{
-    if (threadIdx.x == 0)
-        tell(s, 0, 0, 0, 0, head, own);
-}
-
-void cuda_no_loss(const struct cuda_step *s, struct cuda_head *head, float *own,
-                  cudaStream_t stream)
-{
-    LAUNCH(no_loss, 1, 32, stream, s, head, own);
 }
 
 static __global__ void finish(const struct cuda_head *head, const float *own, bool skip,

@@ -103,11 +103,6 @@ struct piece : cuda_update {
     float nearer;
 };
 
-static __device__ inline bool left_out(const struct piece &u)
-{
-    return u.head->sums.bad > 0 || u.head->sums.skipped > 0;
-}
-
 /* An optimiser: begin() runs in one thread of a block, then step() updates a parameter
  * w with the gradient g and its states. */
 struct sgd {
@@ -194,7 +189,7 @@ template <int V, class O>
 static __global__ void optimise(struct piece u, O o, float decay)
 {
     __shared__ float rates[4];
-    if (left_out(u))
+    if (u.head->sums.bad > 0 || u.head->sums.skipped > 0)
         return;
     if (threadIdx.x == 0) {
         o.begin(u, rates);

@@ -170,25 +170,6 @@ static __global__ void unpool_sum(struct unpooled<T> f, struct channels s, float
     channels_sum<1>(s, &f, room, sums, NULL);
 }
 
-static void put_masked(const void *y, const void *dy, float scale, struct cuda_map m,
-                       void *dz, float *room, float *sums, cudaStream_t stream)
-{
-    struct channels s = channels_to_sum(m, channels_at_once(m));
-    FOR_PACK(m.type, channels_at_once(m) > 1, {
-        struct masked<T, V> f = {
-            (const T *)y, (const T *)dy, scale, (T *)dz
-        };
-        LAUNCH((masked_sum<T, V>), channels_blocks(s), THREADS, stream, f, s, room, sums);
-    });
-    put_channels_end(s, room, sums, NULL, stream);
-}
-
-void cuda_mask_sum(const void *y, void *dy, float scale, struct cuda_map m, float *room,
-                   float *sums, cudaStream_t stream)
-{
-    put_masked(y, dy, scale, m, y ? dy : NULL, room, sums, stream);
-}
-
 /* Zeroes all of dz if no window covers its last row or column. */
 static void put_rest(struct cuda_map m, void *dz, cudaStream_t stream)
 {
@@ -201,18 +182,25 @@ void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, floa
                          struct cuda_map m, void *dz, float *room, float *sums,
                          cudaStream_t stream)
 {
-    if (!arg) {
-        put_masked(y, dy, scale, m, dz, room, sums, stream);
-        return;
+    uint32_t at_once = arg ? 1 : channels_at_once(m);
+    struct channels s = channels_to_sum(arg ? pooled(m) : m, at_once);
+    if (arg) {
+        put_rest(m, dz, stream);
+        FOR_TYPE(m.type, {
+            struct unpooled<T> f = {
+                (const T *)y, (const T *)dy, arg, scale, (T *)dz, windows_of(m)
+            };
+            LAUNCH(unpool_sum<T>, channels_blocks(s), THREADS, stream, f, s, room, sums);
+        });
+    } else {
+        FOR_PACK(m.type, at_once > 1, {
+            struct masked<T, V> f = {
+                (const T *)y, (const T *)dy, scale, (T *)dz
+            };
+            LAUNCH((masked_sum<T, V>), channels_blocks(s), THREADS, stream, f, s, room,
+                   sums);
+        });
     }
-    struct channels s = channels_to_sum(pooled(m), 1);
-    put_rest(m, dz, stream);
-    FOR_TYPE(m.type, {
-        struct unpooled<T> f = {
-            (const T *)y, (const T *)dy, arg, scale, (T *)dz, windows_of(m)
-        };
-        LAUNCH(unpool_sum<T>, channels_blocks(s), THREADS, stream, f, s, room, sums);
-    });
     put_channels_end(s, room, sums, NULL, stream);
 }
 

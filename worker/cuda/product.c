@@ -231,10 +231,12 @@ void linear_run(struct layers *net, const struct layer *l, const struct layer_pl
         linear_play(net, l, p, PASS_FORWARD);
         return;
     }
+    void *dy = net->slots[l->slot];
+    bool relu = l->spec->relu;
     if (l->bias)
-        cuda_mask_sum(l->spec->relu ? l->y : NULL, net->slots[l->slot],
-                      kept_scale(net, l), map, net->room, grads_of(net, l->bias),
-                      net->stream);
+        cuda_bias_relu_back(relu ? l->y : NULL, dy, NULL, kept_scale(net, l), map,
+                            relu ? dy : NULL, net->room, grads_of(net, l->bias),
+                            net->stream);
     linear_play(net, l, p, PASS_WEIGHTS);
     if (has_product(l, PASS_INPUTS))
         linear_play(net, l, p, PASS_INPUTS);

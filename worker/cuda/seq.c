@@ -18,15 +18,15 @@
 #define LOGITS_AT_ONCE (64 << 20) /* approximately; a test has fewer */
 #endif
 
-static struct cuda_rows rows_of(const struct layers *net, const struct layer *l, int n)
+static struct cuda_map rows_of(const struct layers *net, const struct layer *l, int n)
 {
-    return (struct cuda_rows){net->type, n, (int)l->rows, (int)(l->outputs / l->rows)};
+    return (struct cuda_map){net->type, n, l->map.C, (int)l->rows, 1};
 }
 
 static struct cuda_row_norm norm_of(const struct layers *net, const struct layer *l,
                                     int n)
 {
-    return (struct cuda_row_norm){.rows = rows_of(net, l, n),
+    return (struct cuda_row_norm){.map = rows_of(net, l, n),
                                   .w = weights_of(net, l->weight),
                                   .bias = weights_of(net, l->bias),
                                   .kept = l->saved,
@@ -73,16 +73,16 @@ static float *sums_of(const struct layers *net, const struct layer *l, int which
 void embed_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
                bool back)
 {
-    struct cuda_rows rows = rows_of(net, l, p->n);
+    struct cuda_map map = rows_of(net, l, p->n);
     if (!back) {
-        cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias), rows,
+        cuda_embed(net->x, weights_of(net, l->weight), weights_of(net, l->bias), map,
                    l->y, net->stream);
         return;
     }
     float *dof = grads_of(net, l->weight);
     if (model_untied(net->host))
         CUDA(cudaMemsetAsync(dof, 0, l->weight->count * sizeof *dof, net->stream));
-    cuda_embed_back(net->x, net->slots[l->slot], rows, dof, grads_of(net, l->bias),
+    cuda_embed_back(net->x, net->slots[l->slot], map, dof, grads_of(net, l->bias),
                     net->stream);
 }
 

@@ -16,9 +16,9 @@ struct rows {
     uint32_t n, context, C; /* n: of all samples */
 };
 
-static struct rows rows_of(struct cuda_rows r)
+static struct rows rows_of(struct cuda_map m)
 {
-    return {(uint32_t)r.n * (uint32_t)r.T, (uint32_t)r.T, (uint32_t)r.C};
+    return {(uint32_t)m.n * (uint32_t)m.H, (uint32_t)m.H, (uint32_t)m.C};
 }
 
 static __device__ inline uint32_t token_of(const uint32_t *tokens, uint32_t row,
@@ -39,32 +39,12 @@ static __global__ void embed(const uint32_t *tokens, const float *of, const floa
     }
 }
 
-static int blocks_of(uint32_t rows)
-{
-    return (int)(rows < MAX_BLOCKS ? rows : MAX_BLOCKS);
-}
-
 void cuda_embed(const uint32_t *tokens, const float *of, const float *at,
-                struct cuda_rows rows, void *y, cudaStream_t stream)
+                struct cuda_map map, void *y, cudaStream_t stream)
 {
-    struct rows r = rows_of(rows);
-    FOR_TYPE(rows.type, LAUNCH(embed<T>, blocks_of(r.n), THREADS, stream, tokens, of, at,
-                               r, (T *)y));
-}
-
-/* Is `mine` true in any thread of the block? All threads call it, and all get the answer.
- */
-static __device__ inline bool any_of_block(bool mine, float *any)
-{
-    if (threadIdx.x == 0)
-        *any = 0;
-    __syncthreads();
-    if (mine)
-        atomicExch(any, 1.0f);
-    __syncthreads();
-    bool found = *any > 0;
-    __syncthreads();
-    return found;
+    struct rows r = rows_of(map);
+    FOR_TYPE(map.type, LAUNCH(embed<T>, blocks_of(r.n), THREADS, stream, tokens, of, at,
+                              r, (T *)y));
 }
 
 /* The first row of each token sums the gradients of all rows with that token. */
@@ -72,19 +52,18 @@ template <class T>
 static __global__ void embed_back(const uint32_t *tokens, const T *dy, struct rows r,
                                   float *dof)
 {
-    __shared__ float any;
     __shared__ bool same[THREADS];
     for (uint32_t row = blockIdx.x; row < r.n; row += gridDim.x) {
         uint32_t token = token_of(tokens, row, r.context);
         bool mine = false;
         for (uint32_t k = threadIdx.x; k < row && !mine; k += THREADS)
             mine = token_of(tokens, k, r.context) == token;
-        if (any_of_block(mine, &any))
+        if (__syncthreads_or(mine))
             continue;
         for (uint32_t from = row; from < r.n; from += THREADS) {
             uint32_t k = from + threadIdx.x;
             same[threadIdx.x] = k < r.n && token_of(tokens, k, r.context) == token;
-            if (!any_of_block(same[threadIdx.x], &any))
+            if (!__syncthreads_or(same[threadIdx.x]))
                 continue;
             for (uint32_t c = threadIdx.x; c < r.C; c += THREADS) {
                 float sum = dof[(size_t)token * r.C + c];
@@ -109,11 +88,11 @@ static __global__ void places_back(const T *dy, struct rows r, float *dat)
     }
 }
 
-void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_rows rows,
+void cuda_embed_back(const uint32_t *tokens, const void *dy, struct cuda_map map,
                      float *dof, float *dat, cudaStream_t stream)
 {
-    struct rows r = rows_of(rows);
-    FOR_TYPE(rows.type, {
+    struct rows r = rows_of(map);
+    FOR_TYPE(map.type, {
         LAUNCH(embed_back<T>, blocks_of(r.n), THREADS, stream, tokens, (const T *)dy, r,
                dof);
         if (dat)
@@ -172,11 +151,6 @@ static __global__ void row_norm(const T *x, const float *w, const float *bias, b
     }
 }
 
-static struct cuda_map map_of(struct cuda_rows r)
-{
-    return {r.type, r.n * r.T, r.C, 1, 1};
-}
-
 static int row_blocks(const struct rows &r)
 {
     return blocks_of((r.n + ROWS - 1) / ROWS);
@@ -185,8 +159,8 @@ static int row_blocks(const struct rows &r)
 void cuda_row_norm(const struct cuda_row_norm *p, const void *x, void *y,
                    cudaStream_t stream)
 {
-    struct rows r = rows_of(p->rows);
-    FOR_PACK(p->rows.type, channels_at_once(map_of(p->rows)) > 1,
+    struct rows r = rows_of(p->map);
+    FOR_PACK(p->map.type, channels_at_once(p->map) > 1,
              LAUNCH((row_norm<T, V>), row_blocks(r), THREADS, stream, (const T *)x, p->w,
                     p->bias, p->rms, p->eps, r, (T *)y, p->kept));
 }
@@ -260,8 +234,8 @@ static __global__ void row_norm_sums(struct of_rows<T, V> f, struct channels s,
 void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void *dy,
                         float *dw, float *dbias, void *dx, bool add, cudaStream_t stream)
 {
-    struct rows r = rows_of(p->rows);
-    struct cuda_map map = map_of(p->rows);
+    struct rows r = rows_of(p->map);
+    struct cuda_map map = p->map;
     struct channels s = channels_to_sum(map, channels_at_once(map));
     FOR_PACK(map.type, channels_at_once(map) > 1, {
         struct of_rows<T, V> f = {
@@ -315,10 +289,10 @@ static __global__ void activation(const T *x, uint32_t n, struct divide C, bool 
 void cuda_activation_back(struct cuda_activation a, const void *x, const void *dy,
                           void *dx, cudaStream_t stream)
 {
-    struct rows r = rows_of(a.rows);
+    struct rows r = rows_of(a.map);
     struct curve f = {a.linear, a.cubic};
     uint32_t n = r.n * r.C;
-    FOR_PACK(a.rows.type, (a.gated ? r.C : n) % 8 == 0,
+    FOR_PACK(a.map.type, (a.gated ? r.C : n) % 8 == 0,
              LAUNCH((activation<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x,
                     n, divide_by(r.C), a.gated, f, (const T *)dy, (T *)dx));
 }

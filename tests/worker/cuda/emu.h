@@ -92,8 +92,9 @@ struct emu_index {
 };
 enum { EMU_THREAD, EMU_BLOCK, EMU_BLOCK_SIZE, EMU_GRID_SIZE, EMU_INDICES };
 extern struct emu_index emu_indices[EMU_INDICES];
-/* `where`: in the source. All threads of a block meet at the same place. */
-void emu_sync_threads(const char *where);
+/* `where`: in the source. All threads of a block meet at the same place. Returns 1 if
+ * `mine` is true in any of them. */
+int emu_sync_threads(const char *where, bool mine = false);
 /* On a multiple of `bytes`, or it is a misaligned address, and the end. */
 void emu_must_lie(const void *at, size_t bytes);
 float emu_exchange(float *at, float v);
@@ -123,8 +124,19 @@ float emu_exchange(float *at, float v);
 #define EMU_TEXT(x)         #x
 #define EMU_NUMBER(x)       EMU_TEXT(x)
 #define __syncthreads()     emu_sync_threads(__FILE__ ":" EMU_NUMBER(__LINE__))
+#define __syncthreads_or(x) emu_sync_threads(__FILE__ ":" EMU_NUMBER(__LINE__), x)
 #define atomicExch(at, v)   emu_exchange(at, v)
 #define MUST_LIE(at, bytes) emu_must_lie(at, bytes)
+
+static inline int min(int a, int b)
+{
+    return b < a ? b : a;
+}
+
+static inline unsigned min(unsigned a, unsigned b)
+{
+    return b < a ? b : a;
+}
 
 /* Bytes of a kernel's parameters, each on a multiple of what it needs. */
 template <class... P> constexpr size_t emu_given(void (*)(P...))

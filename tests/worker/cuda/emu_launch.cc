@@ -33,6 +33,7 @@ static char *stacks; /* unused pages are not allocated */
 static const struct emu_kernel *running;
 static struct kernel_at state;
 static bool in_context, synced;
+static bool any_now, any; /* of the threads at the barrier; at the one before */
 
 static void thread_main()
 {
@@ -44,16 +45,18 @@ static void thread_main()
     }
 }
 
-void emu_sync_threads(const char *where)
+int emu_sync_threads(const char *where, bool mine)
 {
     synced = true;
+    any_now |= mine;
     if (!in_context) {
         fault(where, "waits at %s, to which thread 0 has not come", where);
-        return;
+        return 0;
     }
     contexts[state.thread].waits = where;
     if (_setjmp(contexts[state.thread].at) == 0)
         _longjmp(scheduler, 1);
+    return any;
 }
 
 void emu_must_lie(const void *at, size_t bytes)
@@ -123,6 +126,8 @@ static bool all_wait(unsigned threads)
                   first.waits);
     }
     state.phase++;
+    any = any_now;
+    any_now = false;
     return !std::all_of(contexts.begin(), contexts.begin() + threads,
                         [](const emu_context &c) { return c.finished; });
 }

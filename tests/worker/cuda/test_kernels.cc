@@ -180,7 +180,7 @@ static void sums(struct cuda_map map)
     for (size_t i = 0; i < n; i++)
         if (y.host[i] > 0)
             wanted[i % C] += 2 * double(dy.host[i]);
-    cuda_mask_sum(y.at, dy.at, 2, map, room.at, told.at, stream);
+    cuda_bias_relu_back(y.at, dy.at, nullptr, 2, map, dy.at, room.at, told.at, stream);
     told.fetch();
     for (size_t c = 0; c < C; c++)
         expect(fabs(double(told.host[c]) - wanted[c]) < 1e-2, "a sum of many",
@@ -209,7 +209,7 @@ static void means()
 /* With `rms` there is no bias. */
 static void row_norm(int samples, int T, int C, bool add, bool rms)
 {
-    struct cuda_rows rows = {CUDA_F32, samples, T, C};
+    struct cuda_map rows = {CUDA_F32, samples, C, T, 1};
     size_t c = size_t(C), tokens = size_t(samples * T), n = tokens * c;
     array x(n), y(n), dy(n), dx(n), w(c), bias(c), dw(c), dbias(c), kept(2 * tokens),
         room(CUDA_ROOM);
@@ -238,7 +238,7 @@ static void row_norm(int samples, int T, int C, bool add, bool rms)
 static void activation(int rows, int C, float cubic, bool gated)
 {
     struct cuda_activation a = {
-        {CUDA_F32, 1, rows, C}, cubic > 0 ? 1.6f : 1, cubic, gated};
+        {CUDA_F32, 1, C, rows, 1}, cubic > 0 ? 1.6f : 1, cubic, gated};
     size_t n = size_t(rows * C), given = gated ? 2 * n : n;
     array x(given), y(n), dy(n), dx(given);
     x.fill(17);
@@ -255,7 +255,7 @@ static void activation(int rows, int C, float cubic, bool gated)
 static void embed(int n, int T)
 {
     enum { V = 4, C = 3 };
-    struct cuda_rows rows = {CUDA_F32, n, T, C};
+    struct cuda_map rows = {CUDA_F32, n, C, T, 1};
     size_t all = size_t(n * T * C);
     array of(V * C), at(size_t(T * C)), y(all), dy(all), dof(V * C), dat(size_t(T * C)),
         tokens(size_t(n * (T + 1)));

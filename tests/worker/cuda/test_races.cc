@@ -163,7 +163,8 @@ static void masked(const struct cuda_map &m)
             void *y = r.numbers(elements(m), m.type),
                  *dy = r.numbers(elements(m), m.type);
             float *room = r.sums(), *sums = static_cast<float *>(r.room(size_t(m.C) * 4));
-            cuda_mask_sum(plain ? nullptr : y, dy, 2, m, room, sums, stream);
+            cuda_bias_relu_back(plain ? nullptr : y, dy, nullptr, 2, m,
+                                plain ? nullptr : dy, room, sums, stream);
         });
 }
 
@@ -288,7 +289,7 @@ static uint32_t *tokens_of(run &r, int n, int T, int V)
 
 static void sequences(int n, int T, int C, enum cuda_type type)
 {
-    struct cuda_rows rows = {type, n, T, C};
+    struct cuda_map rows = {type, n, C, T, 1};
     size_t c = size_t(C), all = size_t(n * T) * c, bytes = all * size_of(type);
     check("embeddings", [=](run &r) {
         struct cuda_step s = {};
@@ -408,7 +409,8 @@ static void losses(int n, int K, enum cuda_type type)
         auto *found = static_cast<float *>(r.with(&nothing, 4));
         std::vector<float> bad(size_t(n * K), NAN); /* as both halves, too */
         cuda_find_bad(r.with(bad.data(), bad.size() * 4), n * K, type, found, stream);
-        cuda_no_loss(l.s, head, own, stream);
+        l.n = l.batch = 0;
+        cuda_class_losses(&l, nullptr, 0, stream);
     });
 }
 

@@ -141,21 +141,19 @@ struct cuda_norm {
     float *running, *saved, *room;
     double *shared;
 };
-/* This rank's part of the sums for normalisation over several ranks
- * (worker/kernels/norm_share.h), into `shared`. The caller then sums over the ranks 2
- * C + 1 numbers in forward (with `learn`), and the first 2 C of them in backward. A
- * rank may have no samples. */
+/* To be called before the other two, forward only to `learn`: measures this batch. With
+ * `shared` (worker/kernels/norm_share.h) that has this rank's part of the sums, also of a
+ * rank without samples, and the caller then sums over the ranks 2 C + 1 numbers in
+ * forward, and the first 2 C of them in backward. */
 void cuda_norm_measure(const struct cuda_norm *p, const void *x, cudaStream_t stream);
 void cuda_norm_back_measure(const struct cuda_norm *p, const void *x, const void *y,
                             const void *dy, float *dw, float *dbias, cudaStream_t stream);
-/* `learn`: normalise by the batch's own mean and variance, and update `running`. */
+/* `learn`: normalise by the batch's own mean and variance, which update `running`. */
 void cuda_norm(const struct cuda_norm *p, const void *x, const void *shortcut, bool learn,
                void *y, cudaStream_t stream);
-/* dshortcut may be NULL. With `shared`, dw and dbias were computed before, and are
- * left alone. */
+/* dshortcut may be NULL. */
 void cuda_norm_back(const struct cuda_norm *p, const void *x, const void *y,
-                    const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
-                    cudaStream_t stream);
+                    const void *dy, void *dx, void *dshortcut, cudaStream_t stream);
 
 /* ---- seq.cu: rows of features, one per token: [n,T,C], where `map` has T as its H and 1
  * as its W; as in worker/kernels/kernels.h ---- */

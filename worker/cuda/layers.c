@@ -20,20 +20,6 @@ void layers_refresh(struct layers *net)
                     net->narrow, net->stream);
 }
 
-static struct cuda_norm norm_of(const struct layers *net, const struct layer *l, int n)
-{
-    return (struct cuda_norm){.map = map_of(net, l->given, n),
-                              .relu = l->spec->relu,
-                              .eps = 1e-5f, /* PyTorch's */
-                              .momentum = 0.1f,
-                              .w = weights_of(net, l->weight),
-                              .bias = weights_of(net, l->bias),
-                              .running = l->running,
-                              .saved = l->saved,
-                              .room = net->room,
-                              .shared = net->settings.sum ? l->shared : NULL};
-}
-
 static void sum_norm(const struct layers *net, const struct layer *l, size_t n)
 {
     net->settings.sum(l->shared, n, net->settings.arg);
@@ -56,24 +42,34 @@ void layers_warm_norms(struct layers *net)
 void batch_norm_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
                     bool back)
 {
-    const struct cuda_norm norm = norm_of(net, l, p->n);
-    const void *x = input_of(net, l), *dy = back ? net->slots[l->slot] : NULL;
-    float *dw = back ? grads_of(net, l->weight) : NULL;
-    float *dbias = back ? grads_of(net, l->bias) : NULL;
+    const struct cuda_norm norm = {.map = map_of(net, l->given, p->n),
+                                   .relu = l->spec->relu,
+                                   .eps = 1e-5f, /* PyTorch's */
+                                   .momentum = 0.1f,
+                                   .w = weights_of(net, l->weight),
+                                   .bias = weights_of(net, l->bias),
+                                   .running = l->running,
+                                   .saved = l->saved,
+                                   .room = net->room,
+                                   .shared = net->settings.sum ? l->shared : NULL};
+    const void *x = input_of(net, l);
     size_t sums = 2 * (size_t)l->given.C;
-    if (back && norm.shared) {
-        cuda_norm_back_measure(&norm, x, l->y, dy, dw, dbias, net->stream);
-        sum_norm(net, l, sums);
-    } else if (net->step && norm.shared) {
-        cuda_norm_measure(&norm, x, net->stream);
-        sum_norm(net, l, sums + 1);
-    }
-    if (back)
-        cuda_norm_back(&norm, x, l->y, dy, dw, dbias, gradient_of(net, l->in),
+    if (back) {
+        const void *dy = net->slots[l->slot];
+        cuda_norm_back_measure(&norm, x, l->y, dy, grads_of(net, l->weight),
+                               grads_of(net, l->bias), net->stream);
+        if (norm.shared)
+            sum_norm(net, l, sums);
+        cuda_norm_back(&norm, x, l->y, dy, gradient_of(net, l->in),
                        gradient_of(net, l->shortcut), net->stream);
-    else
-        cuda_norm(&norm, x, l->shortcut < 0 ? NULL : net->layers[l->shortcut].y,
-                  net->step != NULL, l->y, net->stream);
+        return;
+    }
+    if (net->step)
+        cuda_norm_measure(&norm, x, net->stream);
+    if (net->step && norm.shared)
+        sum_norm(net, l, sums + 1);
+    cuda_norm(&norm, x, l->shortcut < 0 ? NULL : net->layers[l->shortcut].y,
+              net->step != NULL, l->y, net->stream);
 }
 
 void mean_run(struct layers *net, const struct layer *l, const struct layer_plan *p,

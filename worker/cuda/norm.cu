@@ -16,26 +16,17 @@
 #include "worker/cuda/device.h"
 
 struct norm : cuda_norm {
-    struct channels s;
+    struct channels s, walk; /* launch shapes: of sums, of passes over all elements */
 };
 
-static struct norm norm_over(const struct cuda_norm *given, struct channels s)
+static struct norm norm_of(const struct cuda_norm *given)
 {
     struct norm p;
+    uint32_t V = channels_at_once(given->map);
     static_cast<struct cuda_norm &>(p) = *given;
-    p.s = s;
+    p.s = channels_to_sum(given->map, V);
+    p.walk = channels_of(given->map, V, MOST_WALKERS, 4);
     return p;
-}
-
-/* The launch shapes of sums and of passes over all elements. */
-static struct norm norm_sums(const struct cuda_norm *p)
-{
-    return norm_over(p, channels_to_sum(p->map, channels_at_once(p->map)));
-}
-
-static struct norm norm_all(const struct cuda_norm *p)
-{
-    return norm_over(p, channels_of(p->map, channels_at_once(p->map), MOST_WALKERS, 4));
 }
 
 /* ---- forward ---- */
@@ -101,14 +92,6 @@ static __device__ inline void settle(const struct norm &p, uint32_t c, struct mo
 
 template <class T> static __global__ void norm_learn(const T *x, struct norm p)
 {
-    uint32_t c;
-    double sums[SUMS];
-    if (channels_whole(p.s, p.room, &c, sums))
-        settle(p, c, moments_of(x, p, c, sums), (double)p.s.count);
-}
-
-template <class T> static __global__ void norm_measure(const T *x, struct norm p)
-{
     uint32_t c, C = p.s.C;
     double count = (double)p.s.count, sums[SUMS];
     if (!channels_whole(p.s, p.room, &c, sums))
@@ -116,6 +99,10 @@ template <class T> static __global__ void norm_measure(const T *x, struct norm p
     struct moments m = {0, 0};
     if (p.s.count > 0)
         m = moments_of(x, p, c, sums);
+    if (!p.shared) {
+        settle(p, c, m, count);
+        return;
+    }
     p.shared[c] = count * m.mean;
     p.shared[C + c] = count * (m.var + m.mean * m.mean);
     if (c == 0)
@@ -178,44 +165,33 @@ static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, 
     struct apply<T, V> f = {
         x, shortcut, y, p
     };
-    channels_walk<V>(p.s, &f);
-}
-
-static void put_parts(const struct cuda_norm *given, const void *x, cudaStream_t stream)
-{
-    struct norm p = norm_sums(given);
-    FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
-             LAUNCH((norm_parts<T, V>), channels_blocks(p.s), THREADS, stream,
-                    (const T *)x, p));
+    channels_walk<V>(p.walk, &f);
 }
 
 void cuda_norm_measure(const struct cuda_norm *given, const void *x, cudaStream_t stream)
 {
-    struct norm p = norm_sums(given);
+    struct norm p = norm_of(given);
     if (p.s.count > 0)
-        put_parts(given, x, stream);
-    FOR_TYPE(given->map.type, LAUNCH(norm_measure<T>, channels_ends(p.s), THREADS, stream,
-                                     (const T *)x, p));
+        FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
+                 LAUNCH((norm_parts<T, V>), channels_blocks(p.s), THREADS, stream,
+                        (const T *)x, p));
+    FOR_TYPE(p.map.type,
+             LAUNCH(norm_learn<T>, channels_ends(p.s), THREADS, stream, (const T *)x, p));
 }
 
 void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcut,
                bool learn, void *y, cudaStream_t stream)
 {
-    struct norm p = norm_sums(given), all = norm_all(given);
-    if (!learn) {
+    struct norm p = norm_of(given);
+    if (!learn)
         LAUNCH(norm_recall, blocks_for(p.s.C), THREADS, stream, p);
-    } else if (p.shared) {
+    else if (p.shared)
         LAUNCH(norm_learn_shared, blocks_for(p.s.C), THREADS, stream, p);
-    } else {
-        put_parts(given, x, stream);
-        FOR_TYPE(given->map.type, LAUNCH(norm_learn<T>, channels_ends(p.s), THREADS,
-                                         stream, (const T *)x, p));
-    }
     if (p.s.count == 0)
         return;
-    FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
-             LAUNCH((norm_apply<T, V>), channels_blocks(all.s), THREADS, stream,
-                    (const T *)x, (const T *)shortcut, all, (T *)y));
+    FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
+             LAUNCH((norm_apply<T, V>), channels_blocks(p.walk), THREADS, stream,
+                    (const T *)x, (const T *)shortcut, p, (T *)y));
 }
 
 /* ---- backward ---- */
@@ -336,33 +312,30 @@ static __global__ void norm_back_apply(const T *x, const T *y, const T *dy, stru
     struct apply_back<T, V> f = {
         {x, y, dy, p}, dx, dshortcut
     };
-    channels_walk<V>(p.s, &f);
+    channels_walk<V>(p.walk, &f);
 }
 
 void cuda_norm_back_measure(const struct cuda_norm *given, const void *x, const void *y,
                             const void *dy, float *dw, float *dbias, cudaStream_t stream)
 {
-    struct norm p = norm_sums(given);
+    struct norm p = norm_of(given);
     if (p.s.count > 0)
-        FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
+        FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
                  LAUNCH((norm_back_parts<T, V>), channels_blocks(p.s), THREADS, stream,
                         (const T *)x, (const T *)y, (const T *)dy, p));
     LAUNCH(norm_back_whole, channels_ends(p.s), THREADS, stream, p, dw, dbias);
 }
 
 void cuda_norm_back(const struct cuda_norm *given, const void *x, const void *y,
-                    const void *dy, float *dw, float *dbias, void *dx, void *dshortcut,
-                    cudaStream_t stream)
+                    const void *dy, void *dx, void *dshortcut, cudaStream_t stream)
 {
-    struct norm all = norm_all(given);
-    if (all.shared)
-        LAUNCH(norm_back_shared, blocks_for(all.s.C), THREADS, stream, all);
-    else
-        cuda_norm_back_measure(given, x, y, dy, dw, dbias, stream);
-    if (all.s.count == 0)
+    struct norm p = norm_of(given);
+    if (p.shared)
+        LAUNCH(norm_back_shared, blocks_for(p.s.C), THREADS, stream, p);
+    if (p.s.count == 0)
         return;
-    FOR_PACK(given->map.type, channels_at_once(given->map) > 1,
-             LAUNCH((norm_back_apply<T, V>), channels_blocks(all.s), THREADS, stream,
-                    (const T *)x, (const T *)y, (const T *)dy, all, (T *)dx,
+    FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
+             LAUNCH((norm_back_apply<T, V>), channels_blocks(p.walk), THREADS, stream,
+                    (const T *)x, (const T *)y, (const T *)dy, p, (T *)dx,
                     (T *)dshortcut));
 }

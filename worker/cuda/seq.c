@@ -23,28 +23,6 @@ static struct cuda_map rows_of(const struct layers *net, const struct layer *l, 
     return (struct cuda_map){net->type, n, l->map.C, (int)l->rows, 1};
 }
 
-static struct cuda_row_norm norm_of(const struct layers *net, const struct layer *l,
-                                    int n)
-{
-    return (struct cuda_row_norm){.map = rows_of(net, l, n),
-                                  .w = weights_of(net, l->weight),
-                                  .bias = weights_of(net, l->bias),
-                                  .kept = l->saved,
-                                  .room = net->room,
-                                  .eps = l->spec->eps,
-                                  .rms = l->spec->kind == LAYER_RMS_NORM};
-}
-
-static struct cuda_activation activation_of(const struct layers *net,
-                                            const struct layer *l, int n)
-{
-    struct activation f = l->spec->kind == LAYER_GELU
-                              ? (struct activation)ACTIVATION_GELU
-                              : (struct activation)ACTIVATION_SILU;
-    return (struct cuda_activation){rows_of(net, l, n), f.linear, f.cubic,
-                                    l->spec->gated};
-}
-
 static struct cuda_attention attention_of(const struct layers *net, const struct layer *l,
                                           int n)
 {
@@ -89,7 +67,13 @@ void embed_run(struct layers *net, const struct layer *l, const struct layer_pla
 void row_norm_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
                   bool back)
 {
-    struct cuda_row_norm norm = norm_of(net, l, p->n);
+    struct cuda_row_norm norm = {.map = rows_of(net, l, p->n),
+                                 .w = weights_of(net, l->weight),
+                                 .bias = weights_of(net, l->bias),
+                                 .kept = l->saved,
+                                 .room = net->room,
+                                 .eps = l->spec->eps,
+                                 .rms = l->spec->kind == LAYER_RMS_NORM};
     if (back)
         cuda_row_norm_back(&norm, input_of(net, l), net->slots[l->slot],
                            grads_of(net, l->weight), grads_of(net, l->bias),
@@ -101,7 +85,11 @@ void row_norm_run(struct layers *net, const struct layer *l, const struct layer_
 void activation_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
                     bool back)
 {
-    struct cuda_activation f = activation_of(net, l, p->n);
+    struct activation is = l->spec->kind == LAYER_GELU
+                               ? (struct activation)ACTIVATION_GELU
+                               : (struct activation)ACTIVATION_SILU;
+    struct cuda_activation f = {rows_of(net, l, p->n), is.linear, is.cubic,
+                                l->spec->gated};
     if (back)
         cuda_activation_back(f, input_of(net, l), net->slots[l->slot],
                              gradient_of(net, l->in), net->stream);

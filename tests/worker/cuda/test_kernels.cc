@@ -111,7 +111,10 @@ static void norm(int C)
         b = 3; /* away from the ReLU's corner */
     bias.send();
     running.send();
-    auto forward = [&] { cuda_norm(&p, x.at, more.at, true, y.at, stream); };
+    auto forward = [&] {
+        cuda_norm_measure(&p, x.at, stream);
+        cuda_norm(&p, x.at, more.at, true, y.at, stream);
+    };
     forward();
     y.fetch();
     running.fetch();
@@ -141,7 +144,8 @@ static void norm(int C)
     x.host[0] = one;
     x.send();
     forward();
-    cuda_norm_back(&p, x.at, y.at, dy.at, dw.at, dbias.at, dx.at, dmore.at, stream);
+    cuda_norm_back_measure(&p, x.at, y.at, dy.at, dw.at, dbias.at, stream);
+    cuda_norm_back(&p, x.at, y.at, dy.at, dx.at, dmore.at, stream);
     check_slope("norm, x", x, dx, y, dy, forward);
     check_slope("norm, weight", w, dw, y, dy, forward);
     check_slope("norm, bias", bias, dbias, y, dy, forward);

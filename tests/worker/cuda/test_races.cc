@@ -197,14 +197,13 @@ static void norm(const struct cuda_map &m, int how)
                               r.floats(c), r.floats(c),
                               running,     static_cast<float *>(r.room(4 * c * 4)),
                               r.sums(),    shared};
-        if (shared)
+        if (learn)
             cuda_norm_measure(&p, x, stream);
         cuda_norm(&p, x, more, learn, y, stream);
         if (!learn)
             return;
-        if (shared)
-            cuda_norm_back_measure(&p, x, y, dy, dw, dbias, stream);
-        cuda_norm_back(&p, x, y, dy, dw, dbias, dx, dmore, stream);
+        cuda_norm_back_measure(&p, x, y, dy, dw, dbias, stream);
+        cuda_norm_back(&p, x, y, dy, dx, dmore, stream);
     });
 }
 

@@ -5,7 +5,7 @@
 #include "common/hostlist.h"
 #include "common/lookup.h"
 #include "common/mem.h"
-#include "common/sock.h"
+#include "common/sock_addr.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -3,7 +3,7 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
-#include "common/sock.h"
+#include "common/sock_addr.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* common/sock.h - TCP sockets: listen, connect with a deadline, format an address
+/* common/sock.h - TCP sockets: listen, connect with a deadline
  *
  * Every returned descriptor is non-blocking and close-on-exec, with TCP_NODELAY where
  * applicable. Nothing here resolves addresses to names.
@@ -6,6 +6,7 @@
 #ifndef COMMON_SOCK_H
 #define COMMON_SOCK_H
 
+#include "common/sock_addr.h"
 #include "include/ddprun/err.h"
 
 #include <stdbool.h>
@@ -34,14 +35,6 @@ int sock_connect(const char *host, int port, int64_t deadline_ms, bool retry,
 /* The same; time in which this process is stopped (common/limit.h) moves the deadline. */
 int sock_connect_extend(const char *host, int port, int64_t *deadline_ms, bool retry,
                         struct ddp_err *err);
-
-/* "10.0.0.1:4711" or "[fe80::1]:4711"; IPv4-mapped addresses are written as IPv4. */
-void sock_name(const struct sockaddr *sa, char *text, size_t size);
-/* The same without the port and without brackets. */
-void sock_addr(const struct sockaddr *sa, char *text, size_t size);
-int sock_port(const struct sockaddr *sa);
-/* The text of sock_addr(): 127.0.0.0/8 or ::1. */
-bool sock_is_loopback(const char *addr);
 
 /* Wait for poll()'s `events` on a descriptor, until `deadline_ms`: 0, or -1 with errno. A
  * hang-up counts as an event. If the deadline has passed, what is ready now counts:

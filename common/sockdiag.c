@@ -9,7 +9,7 @@
 
 #include "common/err.h"
 #include "common/scoped.h"
-#include "common/sock.h"
+#include "common/sock_addr.h"
 
 #include <errno.h>
 #include <linux/inet_diag.h>

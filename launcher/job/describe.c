@@ -11,7 +11,7 @@
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/sock.h"
+#include "common/sock_addr.h"
 #include "launcher/envfwd.h"
 #include "launcher/job/hooks.h"
 #include "launcher/job/job_shape.h"

@@ -7,7 +7,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/sock.h"
+#include "common/sock_addr.h"
 
 #include <limits.h>
 #include <stdio.h>

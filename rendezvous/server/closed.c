@@ -6,7 +6,7 @@
 #include "rendezvous/server/server_impl.h"
 
 #include "common/mem.h"
-#include "common/sock.h"
+#include "common/sock_addr.h"
 
 #include <stdlib.h>
 #include <utlist.h>

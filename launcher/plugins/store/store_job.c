@@ -10,7 +10,7 @@
 #define LOG_SUBSYS "store"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/sock.h"
+#include "common/sock_addr.h"
 #include "launcher/agent/agent.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"

@@ -3,7 +3,8 @@
  *
  * A pair of blocks at a time, [BLOCK k][BLOCK c][R*R] in PyTorch's order, is
  * transposed into rows of BLOCK features, which are then copied to their positions, or
- * transformed (vector_winograd.c).
+ * transformed (vector_winograd.c). In a first layer, which has few channels, the rows of
+ * all of them are the packed weights.
  * Threads share out the blocks of features, kb.
  */
 #include "worker/kernels/pool.h"
@@ -11,57 +12,48 @@
 
 #include <string.h>
 
-/* Where number i of feature k is in a first layer's packed weights, whose channels count
- * as blocks of one, and are few. */
-static int place_first(const struct conv_plan *p, int k, int i)
+/* What a block has of `all` channels or features. */
+static int present(int all, int block)
 {
-    return (k / BLOCK * p->s.C * p->s.R * p->s.R + i) * BLOCK + k % BLOCK;
+    return at_most(BLOCK, all - block * BLOCK);
 }
 
-static void pack_first(const struct conv_plan *p, int kb, const float *w, float *packed)
+/* Where a pair of blocks begins in PyTorch's order. */
+static size_t plain_at(const struct conv_plan *p, int kb, int cb)
 {
-    int n = p->s.C * p->s.R * p->s.R;
-    for (int k = kb * BLOCK; k < at_most(p->s.K, (kb + 1) * BLOCK); k++)
-        for (int i = 0; i < n; i++)
-            packed[place_first(p, k, i)] = w[k * n + i];
+    size_t channel = (size_t)(kb * BLOCK) * (size_t)p->s.C + (size_t)(cb * BLOCK);
+    return channel * (size_t)(p->s.R * p->s.R);
 }
 
-static void unpack_first(const struct conv_plan *p, int kb, const float *packed, float *w)
+/* Where it begins in packed weights, which have `n` inner blocks for each outer one. */
+static size_t packed_at(const struct conv_plan *p, int outer, int inner, int n)
 {
-    int n = p->s.C * p->s.R * p->s.R;
-    for (int k = kb * BLOCK; k < at_most(p->s.K, (kb + 1) * BLOCK); k++)
-        for (int i = 0; i < n; i++)
-            w[k * n + i] = packed[place_first(p, k, i)];
+    size_t pair = p->taps / (size_t)(p->full.blocks * p->in.blocks);
+    return (size_t)(outer * n) * pair +
+           (size_t)inner * (p->winograd ? BLOCK * BLOCK : pair);
 }
 
-struct pair_of_blocks {
-    int ks, cs;       /* features and channels present */
-    size_t w, packed; /* where they begin in w and in the packed weights */
-    size_t point;     /* with Winograd's method, from a point to the next */
-};
-
-static struct pair_of_blocks pair_at(const struct conv_plan *p, int kb, int cb)
+/* As [c][R*R][BLOCK k], with cs channels; zeros for missing features. */
+static void take_rows(const struct conv_plan *p, int kb, int cb, int cs, const float *w,
+                      float *rows)
 {
-    size_t RR = (size_t)(p->s.R * p->s.R), point = (size_t)(p->in.blocks * BLOCK * BLOCK);
-    size_t features = p->taps / (size_t)p->full.blocks; /* packed */
-    return (struct pair_of_blocks){
-        .ks = at_most(BLOCK, p->s.K - kb * BLOCK),
-        .cs = at_most(BLOCK, p->s.C - cb * BLOCK),
-        .w = ((size_t)(kb * BLOCK) * (size_t)p->s.C + (size_t)(cb * BLOCK)) * RR,
-        .packed =
-            (size_t)kb * features +
-            (size_t)cb * (p->winograd ? BLOCK * BLOCK : features / (size_t)p->in.blocks),
-        .point = point};
+    int RR = p->s.R * p->s.R, ks = present(p->s.K, kb);
+    if (ks < BLOCK)
+        memset(rows, 0, (size_t)(cs * RR) * BLOCK * sizeof(float));
+    transpose(w + plain_at(p, kb, cb), (size_t)(p->s.C * RR), ks, cs * RR, rows, BLOCK);
 }
 
-/* As [c][R*R][BLOCK k]; zeros for what is missing of a block. */
-static void take_block(const struct conv_plan *p, struct pair_of_blocks b, const float *w,
-                       float *rows)
+/* Puts such rows of `count` channels, or features, into the packed weights. */
+static void put_rows(const struct conv_plan *p, int count, const float *rows,
+                     elem *packed, int outer, int inner, int n)
 {
     int RR = p->s.R * p->s.R;
-    if (b.ks < BLOCK)
-        memset(rows, 0, (size_t)(b.cs * RR) * BLOCK * sizeof(float));
-    transpose(w + b.w, (size_t)(p->s.C * RR), b.ks, b.cs * RR, rows, BLOCK);
+    size_t at = packed_at(p, outer, inner, n), point = (size_t)(n * BLOCK * BLOCK);
+    if (p->winograd)
+        winograd_pack(p->winograd, count, rows, (float *)packed + at, point);
+    for (int i = 0; i < RR && !p->winograd; i++)
+        copy_panel(rows + i * BLOCK, (size_t)(RR * BLOCK), count, BLOCK,
+                   (float *)(packed + at) + i * WORDS * BLOCK);
 }
 
 void conv_pack(int kb, int part, void *weights)
@@ -69,57 +61,34 @@ void conv_pack(int kb, int part, void *weights)
     const struct conv_weights *a = weights;
     const struct conv_plan *p = a->p;
     float *rows = p->own[part].pack;
-    int RR = p->s.R * p->s.R;
     if (p->s.first)
-        pack_first(p, kb, a->w, (float *)p->w);
+        take_rows(p, kb, 0, p->s.C, a->w,
+                  (float *)p->w + packed_at(p, kb, 0, p->in.blocks));
     for (int cb = 0; cb < p->in.blocks && !p->s.first; cb++) {
-        struct pair_of_blocks b = pair_at(p, kb, cb);
-        take_block(p, b, a->w, rows);
-        if (p->winograd)
-            winograd_pack(p->winograd, b.cs, rows, (float *)p->w + b.packed, b.point);
-        for (int i = 0; i < RR && !p->winograd; i++)
-            copy_panel(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, BLOCK,
-                       (float *)(p->w + b.packed) + i * WORDS * BLOCK);
+        int cs = present(p->s.C, cb);
+        take_rows(p, kb, cb, cs, a->w, rows);
+        put_rows(p, cs, rows, p->w, kb, cb, p->in.blocks);
     }
 }
 
-/* The points of the kernels of a pair of blocks after k and c are exchanged and the
- * kernels rotated; `rows` has space for them. */
-static void turn_points(const struct conv_plan *p, int kb, int cb,
-                        struct pair_of_blocks b, float *rows)
-{
-    int RR = p->s.R * p->s.R;
-    float *turned = rows + RR * BLOCK * BLOCK; /* [k][R*R][BLOCK c] */
-    size_t ld = (size_t)(RR * BLOCK), point = (size_t)(p->full.blocks * BLOCK * BLOCK);
-    size_t at =
-        (size_t)cb * (p->taps / (size_t)p->in.blocks) + (size_t)(kb * BLOCK * BLOCK);
-    if (b.cs < BLOCK)
-        memset(turned, 0, ld * BLOCK * sizeof(float));
-    for (int i = 0; i < RR; i++)
-        transpose(rows + i * BLOCK, ld, b.cs, b.ks, turned + (RR - 1 - i) * BLOCK, ld);
-    winograd_pack(p->winograd, b.ks, turned, (float *)p->turned + at, point);
-}
-
+/* k and c are exchanged; Winograd's method also rotates the kernels. */
 void conv_turn(int kb, int part, void *weights)
 {
     const struct conv_weights *a = weights;
     const struct conv_plan *p = a->p;
-    float *rows = p->own[part].pack;
-    int RR = p->s.R * p->s.R;
+    int RR = p->s.R * p->s.R, ks = present(p->s.K, kb);
+    size_t ld = (size_t)(RR * BLOCK);
+    float *rows = p->own[part].pack, *turned = rows + ld * BLOCK; /* [k][R*R][BLOCK c] */
     for (int cb = 0; cb < p->in.blocks; cb++) {
-        struct pair_of_blocks b = pair_at(p, kb, cb);
-        take_block(p, b, a->w, rows);
-        if (p->winograd) {
-            turn_points(p, kb, cb, b, rows);
-            continue;
-        }
-        float turned[BLOCK * BLOCK] = {0};
-        size_t at = (size_t)(cb * p->full.blocks + kb) * (size_t)RR * BLOCK * BLOCK;
+        int cs = present(p->s.C, cb);
+        take_rows(p, kb, cb, cs, a->w, rows);
+        if (cs < BLOCK)
+            memset(turned, 0, ld * BLOCK * sizeof(float));
         for (int i = 0; i < RR; i++) {
-            transpose(rows + i * BLOCK, (size_t)(RR * BLOCK), b.cs, b.ks, turned, BLOCK);
-            copy_panel(turned, BLOCK, b.ks, BLOCK,
-                       (float *)(p->turned + at) + i * WORDS * BLOCK);
+            int to = p->winograd ? RR - 1 - i : i;
+            transpose(rows + i * BLOCK, ld, cs, ks, turned + to * BLOCK, ld);
         }
+        put_rows(p, ks, turned, p->turned, cb, kb, p->full.blocks);
     }
 }
 
@@ -128,22 +97,23 @@ void conv_unpack(int kb, int part, void *weights)
     const struct conv_weights *a = weights;
     const struct conv_plan *p = a->p;
     float *rows = p->own[part].pack, *sum = p->own[0].dw;
-    int RR = p->s.R * p->s.R;
+    int RR = p->s.R * p->s.R, ks = present(p->s.K, kb), blocks = p->in.blocks;
     size_t features = p->taps / (size_t)p->full.blocks, first = (size_t)kb * features;
+    size_t point = (size_t)(blocks * BLOCK * BLOCK), ld = (size_t)(p->s.C * RR);
     for (int i = 1; i < p->threads; i++)
         for (size_t j = first; j < first + features; j++)
             sum[j] += p->own[i].dw[j];
     if (p->s.first)
-        unpack_first(p, kb, sum, a->dw);
-    for (int cb = 0; cb < p->in.blocks && !p->s.first; cb++) {
-        struct pair_of_blocks b = pair_at(p, kb, cb);
+        transpose(sum + first, BLOCK, p->s.C * RR, ks, a->dw + plain_at(p, kb, 0), ld);
+    for (int cb = 0; cb < blocks && !p->s.first; cb++) {
+        int cs = present(p->s.C, cb);
+        const float *from = sum + packed_at(p, kb, cb, blocks);
         if (p->winograd)
-            winograd_unpack(p->winograd, b.cs, sum + b.packed, b.point, rows);
+            winograd_unpack(p->winograd, cs, from, point, rows);
         for (int i = 0; i < RR && !p->winograd; i++)
-            for (int c = 0; c < b.cs; c++)
-                memcpy(rows + (c * RR + i) * BLOCK,
-                       sum + b.packed + (size_t)((i * BLOCK + c) * BLOCK),
+            for (int c = 0; c < cs; c++)
+                memcpy(rows + (c * RR + i) * BLOCK, from + (i * BLOCK + c) * BLOCK,
                        BLOCK * sizeof(float));
-        transpose(rows, BLOCK, b.cs * RR, b.ks, a->dw + b.w, (size_t)(p->s.C * RR));
+        transpose(rows, BLOCK, cs * RR, ks, a->dw + plain_at(p, kb, cb), ld);
     }
 }

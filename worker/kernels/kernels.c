@@ -2,8 +2,8 @@
 #include "worker/kernels/kernels.h"
 
 #include "common/err.h"
+#include "common/mem.h"
 
-#include <stdio.h>
 #include <string.h>
 
 const char *const precision_names[] = {"fp32", "bf16", "tf32", "fp16", NULL};
@@ -53,7 +53,7 @@ const struct kernels_here all_kernels[] = {
 const struct kernels *kernels_get(const char *name, enum precision precision,
                                   struct ddp_err *err)
 {
-    char names[128] = "";
+    OWNED char *names = NULL;
     if (precision != PRECISION_BF16)
         precision = PRECISION_FP32;
     for (const struct kernels_here *e = all_kernels; e->kernels; e++) {
@@ -61,9 +61,7 @@ const struct kernels *kernels_get(const char *name, enum precision precision,
             continue;
         if (name == NULL || strcmp(name, e->kernels->name) == 0)
             return e->kernels;
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof(names) - used, "%s%s", used ? ", " : "",
-                 e->kernels->name);
+        xappendf(&names, "%s%s", names ? ", " : "", e->kernels->name);
     }
     err_set(err, "unknown kernels '%s'; this machine has%s%s: %s", name,
             precision == PRECISION_FP32 ? "" : " for ",

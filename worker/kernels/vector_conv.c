@@ -109,7 +109,7 @@ static void pool_rows(const float *rows, int W, float *y, uint8_t *arg)
             best[half] = pick(below, low, top);
             *(loose_byte_lanes *)arg = __builtin_convertvector(which, byte_lanes);
         }
-        store_pixel(y, best[0], best[1]);
+        store_pixel(y, (struct two){best[0], best[1]});
     }
 }
 
@@ -168,19 +168,18 @@ void NAMED(conv)(struct conv_plan *p, int n, const float *x, const float *w,
 
 /* ---- backward ---- */
 
-/* One image of fp32 planes to our layout. */
-static void from_planes(const struct conv_plan *p, const float *planes, float *floats,
-                        float *words)
+/* Converts an image from float planes to our layout. */
+static void from_planes(const struct conv_plan *p, struct own *own)
 {
     size_t pixels = (size_t)p->out.H * (size_t)p->out.W;
-    float *to = PER_WORD == 1 ? words : floats;
+    float *words = own->pooled, *to = PER_WORD == 1 ? words : own->floats;
     if (p->s.K % BLOCK) /* missing channels stay zero */
         memset(to, 0, pixels * (size_t)p->out.blocks * BLOCK * sizeof(float));
     for (int k = 0; k < p->s.K; k += BLOCK)
-        transpose(planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k),
+        transpose(own->planes + (size_t)k * pixels, pixels, at_most(BLOCK, p->s.K - k),
                   (int)pixels, to + (size_t)k * pixels, BLOCK);
     for (size_t i = 0; to != words && i < pixels * (size_t)p->out.blocks; i++)
-        store_pixel(words + i * WORDS, load(to + i * BLOCK), load(to + i * BLOCK + VL));
+        store_pixel(words + i * WORDS, take(to + i * BLOCK));
 }
 
 /* The gradient of n images before ReLU, in our layout, which it has between layers, where
@@ -194,7 +193,7 @@ static const float *unmask(const struct conv_plan *p, struct own *own, const flo
     size_t n = NAMED(conv_floats)(p);
     for (size_t i = 0; i < n; i++)
         planes[i] = y[i] > 0 ? dy[i] : 0;
-    from_planes(p, planes, own->floats, own->pooled);
+    from_planes(p, own);
     return own->pooled;
 }
 
@@ -202,14 +201,10 @@ static void add_bias(const struct conv_plan *p, const float *g, float *dbias)
 {
     size_t pixels = (size_t)p->out.H * (size_t)p->out.W;
     for (int kb = 0; kb < p->out.blocks; kb++, dbias += BLOCK) {
-        vec lo = load(dbias), hi = load(dbias + VL), g_lo, g_hi;
-        for (size_t i = 0; i < pixels; i++, g += WORDS) {
-            load_pixel(g, &g_lo, &g_hi);
-            lo += g_lo;
-            hi += g_hi;
-        }
-        store(dbias, lo);
-        store(dbias + VL, hi);
+        struct two sum = take(dbias);
+        for (size_t i = 0; i < pixels; i++, g += WORDS)
+            sum = plus(sum, pixel(g));
+        put(dbias, sum);
     }
 }
 

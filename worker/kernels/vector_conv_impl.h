@@ -2,7 +2,7 @@
  *
  * Most 3x3 convolutions use Winograd's method (vector_winograd.c), the others the direct
  * one (vector_direct.c): other kernels, strides, first layers. Both are products of
- * matrices (vector_product.h): of a matrix v of inputs, which is made for some columns at
+ * matrices (vector_product.c): of a matrix v of inputs, which is made for some columns at
  * a time so that it stays in the second-level cache, and packed weights.
  *
  * Layout. Between layers images are [channels/BLOCK][H][W][BLOCK]: BLOCK channels of a
@@ -86,37 +86,23 @@ static inline unsigned back_finish(const struct conv_plan *p)
     return p->s.adds ? FINISH_ADD : p->s.bare ? 0 : FINISH_MASK;
 }
 
-ALWAYS void conv_pixel(const struct pixels *a, size_t at, vec lo, vec hi)
+ALWAYS void conv_pixel(const struct pixels *a, size_t at, struct two v)
 {
-    float *y = a->y + at;
-    vec a_lo, a_hi;
-    if (a->finish & FINISH_ADD) {
-        load_pixel(y, &a_lo, &a_hi);
-        lo += a_lo;
-        hi += a_hi;
-    }
-    if (a->finish & FINISH_RELU) {
-        lo = positive(lo);
-        hi = positive(hi);
-    }
-    if (a->finish & FINISH_MASK) {
-        load_pixel(a->mask + at, &a_lo, &a_hi);
-        lo = where_positive(a_lo, lo);
-        hi = where_positive(a_hi, hi);
-    }
-    store_pixel(y, lo, hi);
+    if (a->finish & FINISH_ADD)
+        v = plus(pixel(a->y + at), v);
+    if (a->finish & FINISH_RELU)
+        v = two_positive(v);
+    if (a->finish & FINISH_MASK)
+        v = two_where_positive(pixel(a->mask + at), v);
+    store_pixel(a->y + at, v);
 }
 
 /* Pixels as floats: in `floats`, or with fp32 where they are. */
 static inline const float *in_floats(const float *words, size_t pixels, float *floats)
 {
 #if BF16
-    for (size_t i = 0; i < pixels; i++) {
-        vec lo, hi;
-        load_pixel(words + i * WORDS, &lo, &hi);
-        store(floats + i * BLOCK, lo);
-        store(floats + i * BLOCK + VL, hi);
-    }
+    for (size_t i = 0; i < pixels; i++)
+        put(floats + i * BLOCK, pixel(words + i * WORDS));
     return floats;
 #else
     return words;
@@ -139,6 +125,19 @@ struct conv_method {
 #define conv_direct   NAMED(conv_direct)
 #define conv_winograd NAMED(conv_winograd)
 extern const struct conv_method conv_direct, conv_winograd;
+
+/* M[outputs][columns][BLOCK] = sum over blocks and i of v[block][i][column] times
+ * u[output][block][i][BLOCK], at these distances in words. Unlike gemm()
+ * (vector_gemm.c) this packs nothing: both operands are read where they are. */
+struct product {
+    bool floats; /* words are floats, with bf16, too */
+    bool more;   /* added to M */
+    int blocks, count, columns, outputs;
+    size_t v_block, u_block, u_output, M_output;
+    int v_row, v_column; /* one of them is 1; of words v_column is 1 or WORDS */
+};
+#define conv_multiply NAMED(conv_multiply)
+void conv_multiply(const struct product *p, const float *v, const float *u, float *M);
 
 #define winograd_plan   NAMED(winograd_plan)
 #define winograd_pack   NAMED(winograd_pack)

@@ -10,7 +10,6 @@
  * taps are one product.
  */
 #include "worker/kernels/vector_conv_impl.h"
-#include "worker/kernels/vector_product.h"
 
 #include <string.h>
 
@@ -122,8 +121,7 @@ static void scatter(const struct strip *s, const struct under *u, const float *M
             const float *in = M + (b * s->columns + u->across.from) * BLOCK;
             float *out = x + (size_t)first_under(u, i % s->n, b, i / s->n) * BLOCK;
             for (int w = u->across.from; w < u->across.to; w++, in += BLOCK) {
-                store(out, load(out) + load(in));
-                store(out + VL, load(out + VL) + load(in + VL));
+                put(out, plus(take(out), take(in)));
                 out += u->stride * BLOCK;
             }
         }
@@ -189,14 +187,14 @@ static void take_planes(const struct conv_plan *p, const struct strip *s, const 
 static void put_outputs(const struct conv_plan *p, const struct strip *s, int kb,
                         const float *M, float *y)
 {
-    vec lo = load(p->bias + kb * BLOCK), hi = load(p->bias + kb * BLOCK + VL);
+    struct two bias = take(p->bias + kb * BLOCK);
     struct pixels out = {.finish = p->s.bare ? 0 : FINISH_RELU, .y = y};
     for (int i = s->rows.from * s->n; i < s->rows.to * s->n; i++) {
         int image = i % s->n, h = i / s->n;
         size_t row = (size_t)((image * p->full.blocks + kb) * p->full.H + h);
         size_t at = row * (size_t)s->W;
         for (int w = 0; w < s->W; w++, at++, M += BLOCK)
-            conv_pixel(&out, at * WORDS, load(M) + lo, load(M + VL) + hi);
+            conv_pixel(&out, at * WORDS, plus(take(M), bias));
     }
 }
 
@@ -327,8 +325,7 @@ static void direct_back(const struct conv_plan *p, struct own *own, int n, const
         }
     }
     for (size_t i = 0; i < pixels; i++)
-        conv_pixel(&out, i * WORDS, load(own->floats + i * BLOCK),
-                   load(own->floats + i * BLOCK + VL));
+        conv_pixel(&out, i * WORDS, take(own->floats + i * BLOCK));
 }
 
 const struct conv_method conv_direct = {direct_room, direct_forward, direct_taps,

@@ -19,6 +19,36 @@
 
 #include <string.h>
 
+struct two { /* a vector for each half of a block */
+    vec lo, hi;
+};
+
+ALWAYS struct two take(const float *p)
+{
+    return (struct two){load(p), load(p + VL)};
+}
+
+ALWAYS void put(float *p, struct two v)
+{
+    store(p, v.lo);
+    store(p + VL, v.hi);
+}
+
+ALWAYS struct two plus(struct two a, struct two b)
+{
+    return (struct two){a.lo + b.lo, a.hi + b.hi};
+}
+
+ALWAYS struct two two_positive(struct two v)
+{
+    return (struct two){positive(v.lo), positive(v.hi)};
+}
+
+ALWAYS struct two two_where_positive(struct two y, struct two v)
+{
+    return (struct two){where_positive(y.lo, v.lo), where_positive(y.hi, v.hi)};
+}
+
 #if BF16
 
 #ifdef __AVX512BF16__
@@ -63,14 +93,14 @@ ALWAYS vec pair(vec a, vec b)
 #endif
 }
 
-ALWAYS void store_pixel(float *words, vec lo, vec hi)
+ALWAYS void store_pixel(float *words, struct two v)
 {
 #ifdef __AVX512BF16__
-    _mm512_storeu_ps(words, (__m512)_mm512_cvtne2ps_pbh((__m512)hi, (__m512)lo));
+    _mm512_storeu_ps(words, (__m512)_mm512_cvtne2ps_pbh((__m512)v.hi, (__m512)v.lo));
 #else
     loose_halves *to = (loose_halves *)words;
-    to[0] = __builtin_convertvector(rounded(lo) >> 16, halves);
-    to[1] = __builtin_convertvector(rounded(hi) >> 16, halves);
+    to[0] = __builtin_convertvector(rounded(v.lo) >> 16, halves);
+    to[1] = __builtin_convertvector(rounded(v.hi) >> 16, halves);
 #endif
 }
 
@@ -120,10 +150,9 @@ ALWAYS elem to_elem(float f)
     return f;
 }
 
-ALWAYS void store_pixel(float *words, vec lo, vec hi)
+ALWAYS void store_pixel(float *words, struct two v)
 {
-    store(words, lo);
-    store(words + VL, hi);
+    put(words, v);
 }
 
 ALWAYS vec load_half(const float *words, int which)
@@ -138,10 +167,20 @@ ALWAYS vec multiply_add(vec sum, float x, vec w)
 
 #endif
 
-ALWAYS void load_pixel(const float *words, vec *lo, vec *hi)
+ALWAYS struct two pixel(const float *words)
 {
-    *lo = load_half(words, 0);
-    *hi = load_half(words, 1);
+    return (struct two){load_half(words, 0), load_half(words, 1)};
+}
+
+/* A vector of words: of numbers of a row and, with bf16, those below them, if `both`
+ * rows are there. */
+ALWAYS vec words_at(const float *row, size_t ld, bool both)
+{
+#if BF16
+    return pair(load(row), both ? load(row + ld) : (vec){0});
+#else
+    return load(row);
+#endif
 }
 
 #define WORDS (BLOCK / PER_WORD)
@@ -160,7 +199,7 @@ ALWAYS void round_rows(int rows, int count, const float *from, size_t ldf, float
     for (int j = 0; j < rows; j++, from += ldf, to += ldt) {
         int i = 0;
         for (; i + BLOCK <= count; i += BLOCK)
-            store_pixel(to + i / 2, load(from + i), load(from + i + VL));
+            store_pixel(to + i / 2, take(from + i));
         for (int k = i; k < round_up(count, 2); k++)
             ((elem *)to)[k] = k < count ? to_elem(from[k]) : 0;
     }
@@ -171,27 +210,14 @@ ALWAYS void round_rows(int rows, int count, const float *from, size_t ldf, float
 static inline void copy_panel(const float *from, size_t ld, int rows, int left,
                               float *panel)
 {
-    size_t width = (size_t)at_most(BLOCK, left);
+    size_t width = (size_t)at_most(BLOCK, left), step = width < BLOCK ? BLOCK : ld;
     float narrow[PER_WORD * BLOCK] = {0};
     for (int i = 0; i < rows; i += PER_WORD, from += PER_WORD * ld, panel += BLOCK) {
-        const float *row = from;
-        if (width < BLOCK || i + PER_WORD > rows) {
-            for (int j = 0; j < PER_WORD; j++)
-                if (i + j < rows)
-                    memcpy(narrow + j * BLOCK, from + (size_t)j * ld,
-                           width * sizeof(float));
-                else
-                    memset(narrow + j * BLOCK, 0, BLOCK * sizeof(float));
-            row = narrow;
-        }
-#if BF16
-        const float *next = row == narrow ? narrow + BLOCK : row + ld;
-        store(panel, pair(load(row), load(next)));
-        store(panel + VL, pair(load(row + VL), load(next + VL)));
-#else
-        store(panel, load(row));
-        store(panel + VL, load(row + VL));
-#endif
+        const float *row = width < BLOCK ? narrow : from;
+        for (int j = 0; row == narrow && j < PER_WORD && i + j < rows; j++)
+            memcpy(narrow + j * BLOCK, from + (size_t)j * ld, width * sizeof(float));
+        put(panel, (struct two){words_at(row, step, i + 1 < rows),
+                                words_at(row + VL, step, i + 1 < rows)});
     }
 }
 

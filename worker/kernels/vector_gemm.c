@@ -46,15 +46,9 @@ static void pack_a(const struct gemm *g, int i, int rows, int k, int deep, float
             continue;
         }
         for (int p = 0; p < count; p++, tile += PER_WORD * g->a.column)
-            for (int v = 0; v < T; v += VL) {
-#if BF16
-                bool both = 2 * p + 1 < deep;
-                vec next = both ? load(tile + g->a.column + v) : (vec){0};
-                store(to + p * T + v, pair(load(tile + v), next));
-#else
-                store(to + p * T + v, load(tile + v));
-#endif
-            }
+            for (int v = 0; v < T; v += VL)
+                store(to + p * T + v,
+                      words_at(tile + v, g->a.column, PER_WORD * p + 1 < deep));
     }
 }
 

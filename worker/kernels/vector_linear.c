@@ -223,12 +223,9 @@ size_t NAMED(linear_factors)(const struct linear_plan *p)
  * with zeros. Floats are there already. */
 static void pair_rows(const float *g, int rows, size_t ld, float *words)
 {
-#if BF16
-    for (int i = 0; i < rows; i += 2, g += 2 * ld, words += ld)
+    for (int i = 0; PER_WORD > 1 && i < rows; i += 2, g += 2 * ld, words += ld)
         for (size_t j = 0; j < ld; j += VL)
-            store(words + j,
-                  pair(load(g + j), i + 1 < rows ? load(g + ld + j) : (vec){0}));
-#endif
+            store(words + j, words_at(g + j, ld, i + 1 < rows));
 }
 
 static void pack_panel(int panel, int part, void *arg)

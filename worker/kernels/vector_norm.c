@@ -45,37 +45,10 @@ void NAMED(norm_share)(struct norm_plan *p, norm_sum_fn sum, void *arg)
 struct call {
     struct norm_plan *p;
     int n;
-    bool learn, measured; /* measured: mean and scale are known */
+    bool learn; /* else mean and scale are known */
     const float *x, *shortcut, *y, *dy;
     float *running, *out, *dshortcut;
 };
-
-struct two { /* a vector for each half of a block */
-    vec lo, hi;
-};
-
-ALWAYS struct two take(const float *p)
-{
-    return (struct two){load(p), load(p + VL)};
-}
-
-ALWAYS void put(float *p, struct two v)
-{
-    store(p, v.lo);
-    store(p + VL, v.hi);
-}
-
-ALWAYS struct two pixel(const float *words)
-{
-    struct two v;
-    load_pixel(words, &v.lo, &v.hi);
-    return v;
-}
-
-ALWAYS struct two plus(struct two a, struct two b)
-{
-    return (struct two){a.lo + b.lo, a.hi + b.hi};
-}
 
 ALWAYS struct two minus(struct two a, struct two b)
 {
@@ -146,13 +119,13 @@ static void settle(struct norm_plan *p, int from, int to, float *running)
 }
 
 /* Padding channels may have the mean of a bad batch: 0 times NaN would be NaN. */
-static void use_block(const struct call *a, int kb)
+static void use_running(struct norm_plan *p, const float *running)
 {
-    int C = a->p->s.C;
-    for (int c = kb * BLOCK; c < (kb + 1) * BLOCK; c++) {
+    int C = p->s.C;
+    for (int c = 0; c < p->blocks * BLOCK; c++) {
         bool used = c < C;
-        a->p->mean[c] = used ? a->running[c] : 0;
-        a->p->scale[c] = used ? 1 / sqrtf(a->running[C + c] + a->p->s.eps) : 0;
+        p->mean[c] = used ? running[c] : 0;
+        p->scale[c] = used ? 1 / sqrtf(running[C + c] + p->s.eps) : 0;
     }
 }
 
@@ -164,8 +137,6 @@ static void forward_block(int kb, int part, void *arg)
     if (a->learn) {
         measure_block(kb, part, arg);
         settle(p, kb * BLOCK, at_most(p->s.C, (kb + 1) * BLOCK), a->running);
-    } else if (!a->measured) {
-        use_block(a, kb);
     }
     struct two mean = take(p->mean + kb * BLOCK), bias = take(p->bias + kb * BLOCK),
                scale = times(take(p->scale + kb * BLOCK), take(p->w + kb * BLOCK));
@@ -175,8 +146,7 @@ static void forward_block(int kb, int part, void *arg)
             struct two v = plus(times(minus(pixel(a->x + at), mean), scale), bias);
             if (a->shortcut)
                 v = plus(v, pixel(a->shortcut + at));
-            store_pixel(a->out + at, p->s.relu ? positive(v.lo) : v.lo,
-                        p->s.relu ? positive(v.hi) : v.hi);
+            store_pixel(a->out + at, p->s.relu ? two_positive(v) : v);
         }
     }
 }
@@ -197,12 +167,13 @@ void NAMED(norm)(struct norm_plan *p, int n, const float *x, const float *w,
     double count = (double)n * p->s.H * p->s.W;
     if (learn)
         p->share.count = count;
+    else
+        use_running(p, running);
     if (learn && p->share.sum) {
         pool_each(p->blocks, measure_block, &call);
         norm_share_moments(&p->share, (size_t)p->s.C, count, p->mean, p->d[0]);
         settle(p, 0, p->s.C, running);
         call.learn = false;
-        call.measured = true;
     }
     pool_each(p->blocks, forward_block, &call);
 }
@@ -213,8 +184,7 @@ ALWAYS struct two masked(const struct call *a, size_t at)
     struct two g = pixel(a->dy + at);
     if (!a->p->s.relu)
         return g;
-    struct two y = pixel(a->y + at);
-    return (struct two){where_positive(y.lo, g.lo), where_positive(y.hi, g.hi)};
+    return two_where_positive(pixel(a->y + at), g);
 }
 
 /* dbias = sum of g, dw = sum of g * xhat, over all images of block kb. */
@@ -256,9 +226,9 @@ static void dx_block(int kb, int part, void *arg)
         for (size_t i = 0; i < pixels; i++, at += WORDS) {
             struct two g = masked(a, at), off = minus(pixel(a->x + at), mean);
             if (a->dshortcut)
-                store_pixel(a->dshortcut + at, g.lo, g.hi);
+                store_pixel(a->dshortcut + at, g);
             g = times(w, minus(minus(g, mean_g), times(off, slope)));
-            store_pixel(a->out + at, g.lo, g.hi);
+            store_pixel(a->out + at, g);
         }
     }
 }
@@ -312,6 +282,6 @@ void NAMED(mean_back)(struct map_shape s, int n, const float *dy, float *dx)
             for (int i = 0; i < at_most(BLOCK, s.C - c); i++)
                 each[i] = dy[c + i] / (float)pixels;
             for (int i = 0; i < pixels; i++, dx += WORDS)
-                store_pixel(dx, load(each), load(each + VL));
+                store_pixel(dx, take(each));
         }
 }

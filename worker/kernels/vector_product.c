@@ -1,5 +1,6 @@
-/* worker/kernels/vector_product.c - see vector_product.h */
-#include "worker/kernels/vector_product.h"
+/* worker/kernels/vector_product.c - the products of matrices that convolutions are made
+ * of; see vector_conv_impl.h */
+#include "worker/kernels/vector_conv_impl.h"
 
 /* count, row, column: p's, as constants where they may be. */
 ALWAYS void product_tile(int T, bool floats, int count, int row, int column,

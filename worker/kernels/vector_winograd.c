@@ -21,7 +21,6 @@
  * is what registers hold.
  */
 #include "worker/kernels/vector_conv_impl.h"
-#include "worker/kernels/vector_product.h"
 
 enum { POINTS_MAX = 36, OUTPUTS_MAX = 16 };
 
@@ -343,54 +342,68 @@ static void multiply_back(const struct squares *s, int from, int to, const float
 
 /* ---- outputs ---- */
 
-struct outputs { /* of one block of channels */
-    const float *bias;
-    struct maps out; /* the images */
+struct outputs {
+    struct maps maps;
+    const float *bias; /* NULL: none */
     struct pixels to;
 };
 
-ALWAYS void store_square(int m, const struct outputs *o, struct square at, const float *M,
-                         size_t point)
+ALWAYS void store_square(int m, const struct outputs *o, int block, struct two bias,
+                         struct square at, const float *M, size_t point)
 {
     vec lo[OUTPUTS_MAX], hi[OUTPUTS_MAX];
-    vec bias_lo = load(o->bias), bias_hi = load(o->bias + VL);
-    size_t image = (size_t)at.image * maps_words(o->out);
+    const struct maps *y = &o->maps;
+    size_t first = (size_t)((at.image * y->blocks + block) * y->H * y->W);
     output_square(m, M, point, lo);
     output_square(m, M + VL, point, hi);
     for (int i = 0; i < m * m; i++) {
         int h = at.h + i / m, w = at.w + i % m;
-        if (h < o->out.H && w < o->out.W)
-            conv_pixel(&o->to, image + (size_t)(h * o->out.W + w) * WORDS,
-                       lo[i] + bias_lo, hi[i] + bias_hi);
+        if (h < y->H && w < y->W)
+            conv_pixel(&o->to, (first + (size_t)(h * y->W + w)) * WORDS,
+                       plus((struct two){lo[i], hi[i]}, bias));
     }
 }
 
-static void store_squares(const struct outputs *o, const struct squares *s,
-                          const float *M, size_t point)
+/* Of one block of channels. */
+static void store_squares(const struct outputs *o, int block, const struct squares *s,
+                          const float *M)
 {
+    size_t point = point_of(s, o->maps.blocks);
+    struct two bias = o->bias ? take(o->bias + block * BLOCK) : (struct two){0};
     for (int i = 0; i < s->count; i++, M += BLOCK)
-        WITH_M(s->m, store_square, o, square_at(s, i), M, point);
+        WITH_M(s->m, store_square, o, block, bias, square_at(s, i), M, point);
 }
 
 /* ---- passes over a group ---- */
 
+/* The outputs of n images x, whose first row and column are -pad, and packed kernels. */
+static void convolve(const struct conv_plan *p, struct own *own, int n,
+                     const struct maps *of, const float *x, int pad, const elem *kernels,
+                     const struct outputs *o)
+{
+    struct squares s = squares_of(p, o->maps.H, o->maps.W);
+    while (next_squares(&s, n)) {
+        transform(of, x, pad, false, &s, own->v);
+        multiply(&s, of->blocks, o->maps.blocks, (const float *)kernels, own->v, own->M);
+        for (int b = 0; b < o->maps.blocks; b++)
+            store_squares(o, b, &s, own->M + b * s.count * BLOCK);
+    }
+}
+
 static void winograd_forward(const struct conv_plan *p, struct own *own, int n,
                              const float *x, float *y)
 {
-    struct outputs o = {.out = p->full};
-    size_t pixels = (size_t)(o.out.H * o.out.W);
-    struct squares s = squares_of(p, o.out.H, o.out.W);
-    o.to.finish = p->s.bare ? 0 : FINISH_RELU;
-    while (next_squares(&s, n)) {
-        transform(&p->in, x, p->s.pad, false, &s, own->v);
-        multiply(&s, p->in.blocks, o.out.blocks, (const float *)p->w, own->v, own->M);
-        for (int kb = 0; kb < o.out.blocks; kb++) {
-            o.bias = p->bias + kb * BLOCK;
-            o.to.y = y + (size_t)kb * pixels * WORDS;
-            store_squares(&o, &s, own->M + kb * s.count * BLOCK,
-                          point_of(&s, o.out.blocks));
-        }
-    }
+    struct pixels to = {.finish = p->s.bare ? 0 : FINISH_RELU, .y = y};
+    convolve(p, own, n, &p->in, x, p->s.pad, p->w,
+             &(struct outputs){p->full, p->bias, to});
+}
+
+static void winograd_back(const struct conv_plan *p, struct own *own, int n,
+                          const float *x, const float *dy, float *dx)
+{
+    struct pixels to = {.finish = back_finish(p), .mask = x, .y = dx};
+    convolve(p, own, n, &p->full, dy, 2 - p->s.pad, p->turned,
+             &(struct outputs){p->in, NULL, to});
 }
 
 static void winograd_taps(const struct conv_plan *p, struct own *own, int n,
@@ -403,27 +416,6 @@ static void winograd_taps(const struct conv_plan *p, struct own *own, int n,
         multiply_back(&s, p->in.blocks, p->full.blocks, own->v, own->M, !own->begun,
                       own->dw);
         own->begun = true;
-    }
-}
-
-static void winograd_back(const struct conv_plan *p, struct own *own, int n,
-                          const float *x, const float *dy, float *dx)
-{
-    static const float zero[BLOCK];
-    struct outputs o = {.bias = zero, .out = p->in};
-    size_t pixels = (size_t)(p->in.H * p->in.W) * WORDS;
-    struct squares s = squares_of(p, p->in.H, p->in.W);
-    o.to.finish = back_finish(p);
-    while (next_squares(&s, n)) {
-        transform(&p->full, dy, 2 - p->s.pad, false, &s, own->v);
-        multiply(&s, p->full.blocks, p->in.blocks, (const float *)p->turned, own->v,
-                 own->M);
-        for (int cb = 0; cb < p->in.blocks; cb++) {
-            o.to.y = dx + (size_t)cb * pixels;
-            o.to.mask = x + (size_t)cb * pixels;
-            store_squares(&o, &s, own->M + cb * s.count * BLOCK,
-                          point_of(&s, p->in.blocks));
-        }
     }
 }
 

@@ -228,7 +228,7 @@ static struct piece piece_of(const struct cuda_update *block, const struct optim
     u.n = (int64_t)n;
     u.at = u.first + at;
     u.nborders = o->nborders;
-    u.nearer = optim_nearer(o);
+    u.nearer = o->nearer;
     return u;
 }
 
@@ -236,19 +236,18 @@ void cuda_optimise(const struct cuda_update *block, const struct optim *by, size
                    size_t n, size_t state, cudaStream_t stream)
 {
     struct piece u = piece_of(block, by, at, n, state);
-    const struct optim_type *t = by->type;
-    float decay = optim_penalty(by), b2 = optim_beta2(by);
-    float log_b1 = (float)log((double)t->b1), log_b2 = (float)log((double)b2);
-    switch (t->rule) {
+    float decay = by->penalty, b1 = by->b1, b2 = by->b2, eps = by->type->eps;
+    float log_b1 = (float)log((double)b1), log_b2 = (float)log((double)b2);
+    switch (by->type->rule) {
     case RULE_SGD:
-        put_optimiser(u, sgd{by->settings.momentum}, decay, stream);
+        put_optimiser(u, sgd{b1}, decay, stream);
         break;
     case RULE_ADAM:
-        put_optimiser(u, adam{log_b1, log_b2, t->b1, b2, t->eps, optim_shrink(by)}, decay,
+        put_optimiser(u, adam{log_b1, log_b2, b1, b2, eps, by->shrink}, decay,
                       stream);
         break;
     case RULE_ADADELTA:
-        put_optimiser(u, adadelta{t->b1, t->eps}, decay, stream);
+        put_optimiser(u, adadelta{b1, eps}, decay, stream);
         break;
     }
 }

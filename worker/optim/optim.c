@@ -38,7 +38,14 @@ bool optim_uses(const struct optim_type *type, const struct optim_settings *sett
 void optim_init(struct optim *o, const struct optim_type *type,
                 struct optim_settings settings, const struct kernels *kernels, size_t n)
 {
-    *o = (struct optim){.type = type, .settings = settings, .kernels = kernels, .n = n};
+    *o = (struct optim){.type = type,
+                        .b1 = type->rule == RULE_SGD ? settings.momentum : type->b1,
+                        .b2 = settings.beta2 > 0 ? settings.beta2 : type->b2,
+                        .penalty = type->decoupled ? 0 : settings.decay,
+                        .shrink = type->decoupled ? settings.decay : 0,
+                        .nearer = (float)(1 - (double)settings.average),
+                        .kernels = kernels,
+                        .n = n};
     for (int i = 0; i < OPTIM_STATES; i++)
         if (optim_uses(type, &settings, i))
             o->states[i] = scratch_sparse(n); /* of which this rank may need a part */
@@ -73,7 +80,7 @@ static void average(struct optim *o, size_t at, size_t n, const float *w)
                                            .w = e,
                                            .g = w,
                                            .n = (int64_t)n,
-                                           .lr = -optim_nearer(o),
+                                           .lr = -o->nearer,
                                            .decay = -1});
 }
 
@@ -82,20 +89,19 @@ static void update(struct optim *o, bool decays, size_t at, size_t n, float *w,
                    const float *g, float lr)
 {
     const struct optim_type *t = o->type;
-    o->kernels->update(
-        (struct update){.rule = t->rule,
-                        .w = w,
-                        .m = o->states[0] ? o->states[0] + at : NULL,
-                        .v = o->states[1] ? o->states[1] + at : NULL,
-                        .g = g,
-                        .n = (int64_t)n,
-                        .lr = lr,
-                        .decay = decays ? optim_penalty(o) : 0,
-                        .b1 = t->rule == RULE_SGD ? o->settings.momentum : t->b1,
-                        .b2 = optim_beta2(o),
-                        .eps = t->eps,
-                        .keep = decays ? 1 - lr * optim_shrink(o) : 1,
-                        .step = (int64_t)o->counts.steps});
+    o->kernels->update((struct update){.rule = t->rule,
+                                       .w = w,
+                                       .m = o->states[0] ? o->states[0] + at : NULL,
+                                       .v = o->states[1] ? o->states[1] + at : NULL,
+                                       .g = g,
+                                       .n = (int64_t)n,
+                                       .lr = lr,
+                                       .decay = decays ? o->penalty : 0,
+                                       .b1 = o->b1,
+                                       .b2 = o->b2,
+                                       .eps = t->eps,
+                                       .keep = decays ? 1 - lr * o->shrink : 1,
+                                       .step = (int64_t)o->counts.steps});
 }
 
 /* The number of borders up to `at`. */

@@ -56,7 +56,10 @@ struct optim_counts {
 
 struct optim {
     const struct optim_type *type;
-    struct optim_settings settings;
+    float b1, b2;  /* of the formulas (kernels.h): as they were set, or the type's */
+    float penalty; /* weight decay that is added to the gradient, */
+    float shrink;  /* or that the weight loses, times lr */
+    float nearer;  /* how much of the way to the weights the average goes in a step */
     const struct kernels *kernels;
     size_t n;                    /* floats in a block */
     float *states[OPTIM_STATES]; /* owned; NULL where not used. Of all n floats, or */
@@ -67,28 +70,6 @@ struct optim {
     size_t nborders;
     struct optim_counts counts;
 };
-
-/* What is added to the gradient; what the weight is made smaller by, times lr. */
-static inline float optim_penalty(const struct optim *o)
-{
-    return o->type->decoupled ? 0 : o->settings.decay;
-}
-
-static inline float optim_shrink(const struct optim *o)
-{
-    return o->type->decoupled ? o->settings.decay : 0;
-}
-
-static inline float optim_beta2(const struct optim *o)
-{
-    return o->settings.beta2 > 0 ? o->settings.beta2 : o->type->b2;
-}
-
-/* How much of the way to the weights the average goes in a step. */
-static inline float optim_nearer(const struct optim *o)
-{
-    return (float)(1 - (double)o->settings.average);
-}
 
 void optim_init(struct optim *o, const struct optim_type *type,
                 struct optim_settings settings, const struct kernels *kernels, size_t n);

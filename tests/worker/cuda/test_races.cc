@@ -440,11 +440,11 @@ static void optimisers(size_t n, size_t from)
                                  *const two[OPTIM_STATES] = {"m", "v"};
         static const struct optim_type types[] = {
             {"sgd", RULE_SGD, false, 0, 0, 0, 0, 0, none},
-            {"momentum", RULE_SGD, false, 0, 0, 0, 0, 0, one},
+            {"momentum", RULE_SGD, false, 0, 0, 0.9f, 0, 0, one},
             {"adam", RULE_ADAM, false, 0, 0, 0.9f, 0.999f, 1e-8f, two},
             {"adadelta", RULE_ADADELTA, false, 0, 0, 0.9f, 0, 1e-6f, two}};
         for (const struct optim_type &t : types) {
-            struct optim o = {&t, {t.states[0] ? 0.9f : 0, 0.01f, 0, 0.9f}};
+            struct optim o = {&t, t.b1, t.b2, 0.01f, 0, 0.1f};
             o.nborders = 2;
             struct cuda_update u = {
                 w,

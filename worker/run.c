@@ -86,18 +86,14 @@ static int check_memory(const struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
     struct model_size size = model_size(run->model);
-    struct ambient_rank self;
-    struct ddp_err ignored;
     bool several = c->how.accumulate > 1 || c->how.stages > 1;
     bool touched = c->epochs > 0 && !engine_may_be_cuda(c->engine);
     int ranks = config_ranks_here(), states = 0;
-    if (ambient_launcher_rank(&self, ambient_launcher_env, &ignored) < 0)
-        self.size = ranks;                                 /* an error of join() */
-    bool shard = c->shard_optimizer || self.size == ranks; /* which share memory */
+    bool shard = c->shard_optimizer || run->size == ranks; /* which share memory */
     for (int i = 0; i < OPTIM_STATES && touched; i++)
         states += optim_uses(c->optim, &c->optim_settings, i);
     double weights = (!touched ? 1 : several ? 3 : 2) * size.params * sizeof(float);
-    double optim = states * size.params * sizeof(float) / (shard ? self.size : 1);
+    double optim = states * size.params * sizeof(float) / (shard ? run->size : 1);
     double batch = touched ? (c->how.stages > 1 ? 2 : 1) * size.batch * sizeof(float) : 0;
     char who[40] = "it";
     if (ranks > 1)

@@ -2,6 +2,8 @@
 #include "common/number.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,4 +29,18 @@ bool number_plain(const char *text, double *n, const char **end)
     digits[len] = '\0';
     *n = strtod(digits, &stop);
     return *stop == '\0';
+}
+
+struct number_text number_grouped(uint64_t n)
+{
+    char digits[24];
+    int len = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    struct number_text out = {""};
+    char *to = out.text;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            *to++ = ',';
+        *to++ = digits[i];
+    }
+    return out;
 }

@@ -6,26 +6,13 @@
 
 #include "common/duration.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/scoped.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 #include <sys/resource.h>
-
-/* 1234567 as "1,234,567"; the caller frees. */
-static char *grouped(uint64_t n)
-{
-    OWNED char *text = xasprintf("%" PRIu64, n);
-    size_t digits = strlen(text);
-    char *out = xcalloc(digits + digits / 3 + 1, 1), *to = out;
-    for (size_t i = 0; i < digits; i++) {
-        if (i > 0 && (digits - i) % 3 == 0)
-            *to++ = ',';
-        *to++ = text[i];
-    }
-    return out;
-}
 
 /* "2 x - 1", not "2 x + -1" */
 static char sign(double x)
@@ -57,19 +44,20 @@ static void tell_data(struct run *run)
     static const char *const units[] = {
         [1] = "bytes", [2] = "tokens of 16 bits", [4] = "tokens of 32 bits"};
     const struct dataset *d = &run->data;
-    OWNED char *train = grouped(d->train.n), *test = grouped(d->test.n);
+    const struct number_text train = number_grouped(d->train.n),
+                             test = number_grouped(d->test.n);
     bool augmented = run->c->how.augment.pad > 0 || run->c->how.augment.flip;
     if (d->task == TASK_CLASSIFY) {
         progress_say(
             &run->progress,
             "data        %s: %s training and %s test images, %dx%d, %d classes%s%s",
-            d->name, train, test, d->shape.W, d->shape.H, d->shape.outputs,
+            d->name, train.text, test.text, d->shape.W, d->shape.H, d->shape.outputs,
             augmented ? ", " : "", augmented ? config_text(run->c, "augment") : "");
         tell_classes(run);
     } else if (d->task == TASK_TOKENS)
         progress_say(&run->progress,
                      "data        %s: %s training and %s test samples of %d %s%s",
-                     d->name, train, test, run->answers, units[d->token_bytes],
+                     d->name, train.text, test.text, run->answers, units[d->token_bytes],
                      d->token_bytes == 1 && d->shape.outputs > 256
                          ? "; examples/python/tokens.py makes a text's tokens"
                          : "");
@@ -77,8 +65,9 @@ static void tell_data(struct run *run)
         progress_say(&run->progress,
                      "data        %s: %s training and %s test points of y = %g x %c %g, "
                      "noise %g",
-                     d->name, train, test, dataset_line.slope, sign(dataset_line.offset),
-                     fabs(dataset_line.offset), dataset_line.noise);
+                     d->name, train.text, test.text, dataset_line.slope,
+                     sign(dataset_line.offset), fabs(dataset_line.offset),
+                     dataset_line.noise);
 }
 
 /* Whatever comes first. */
@@ -168,9 +157,9 @@ void run_tell_config(struct run *run)
 {
     const struct train_config *c = run->c;
     struct progress *p = &run->progress;
-    OWNED char *params = grouped(model_param_count(run->model));
     size_t buckets = run->info.buckets;
-    progress_say(p, "model       %s, %s parameters", c->model->name, params);
+    progress_say(p, "model       %s, %s parameters", c->model->name,
+                 number_grouped(model_param_count(run->model)).text);
     if (run->c->data)
         tell_data(run);
     if (run->size == 1)
@@ -206,13 +195,13 @@ void run_tell_config(struct run *run)
 static void tell_learned(struct run *run)
 {
     const struct report *r = &run->last;
-    OWNED char *n = grouped(run->data.test.n);
     if (r->epoch == 0 && run->end == RUN_STOPPED)
         progress_say(&run->progress, "accuracy    not measured: no epoch was finished");
     else if (run->data.task == TASK_CLASSIFY)
         progress_say(&run->progress,
                      "accuracy    %.2f %% of %s test images after %d epoch%s",
-                     r->test_accuracy, n, r->epoch, r->epoch == 1 ? "" : "s");
+                     r->test_accuracy, number_grouped(run->data.test.n).text, r->epoch,
+                     r->epoch == 1 ? "" : "s");
     else if (run->data.task == TASK_TOKENS)
         progress_say(&run->progress,
                      "learned     test loss %.4f, %.2f %% of the test tokens predicted",
@@ -315,9 +304,9 @@ void run_tell_result(struct run *run, const char *plot)
     if (run->c->data)
         tell_learned(run);
     if (run->images > 0) {
-        OWNED char *speed = grouped((uint64_t)(images_per_s(run) * p->each));
-        progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all", speed,
-                     p->unit, training, all);
+        uint64_t speed = (uint64_t)(images_per_s(run) * p->each);
+        progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all",
+                     number_grouped(speed).text, p->unit, training, all);
         tell_share(run);
         tell_memory(run);
     }

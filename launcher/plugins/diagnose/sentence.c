@@ -4,6 +4,7 @@
 #include "common/idset.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "common/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,17 +37,6 @@ void sentence_add(struct job_view *j, struct sentence *t, bool first)
     else
         json_array_append_new(j->sentences, s);
     free(t->s);
-}
-
-static void print_number(json_int_t n, FILE *f)
-{
-    char digits[32];
-    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
-    for (int i = 0; i < len; i++) {
-        if (i > 0 && (len - i) % 3 == 0)
-            fputc(',', f);
-        fputc(digits[i], f);
-    }
 }
 
 void print_age(json_int_t ms, FILE *f)
@@ -95,7 +85,7 @@ void print_operands(const json_t *call, FILE *f)
         total += product;
     }
     fputs(" (", f);
-    print_number(total, f);
+    fputs(number_grouped((uint64_t)total).text, f);
     fprintf(f, " x %s", type ? type : "?");
     const json_t *root = json_object_get(call, "root");
     if (root)

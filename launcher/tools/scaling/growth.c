@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/svg_plot.h"
 #include "common/text_file.h"
 
@@ -139,19 +140,10 @@ int growth_load(struct growth *t, const char *folder, struct ddp_err *err)
 /* "12,345", "3.21" */
 static void format_rate(double value, char *out, size_t size)
 {
-    if (value < 1000) {
+    if (value < 1000 || value > 1e18) /* no whole number of 64 bits */
         snprintf(out, size, "%.4g", value);
-        return;
-    }
-    char digits[32];
-    int len = snprintf(digits, sizeof digits, "%.0f", value);
-    size_t n = 0;
-    for (int i = 0; i < len && n + 2 < size; i++) {
-        if (i > 0 && (len - i) % 3 == 0)
-            out[n++] = ',';
-        out[n++] = digits[i];
-    }
-    out[n] = '\0';
+    else
+        snprintf(out, size, "%s", number_grouped((uint64_t)llrint(value)).text);
 }
 
 static const char *const meanings[SERIES_COUNT] = {

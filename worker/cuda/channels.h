@@ -5,12 +5,13 @@
  * channels of one position at a time. Neighbouring threads read neighbouring memory. A
  * block has a group of channels and a part of their positions.
  *
- * The operation is an object that each thread owns:
+ * The operation is an object, of which each thread has its own:
  *     begin(c)     its k-th element is of channel c + k
  *     at(i)        elements i to i + V - 1
- * For sums, it also has sums[V][SUMS]. Threads add floats, then a block adds its threads,
- * then channels_whole() adds the parts, if there are several, with the accuracy of
- * doubles, always in the same order.
+ * For sums, it also has sums[V][SUMS]. The kernels channels_walk and channels_sum run any
+ * of them; an error names the object (failure.cu). Threads add floats, then a block adds
+ * its threads, then channels_whole() adds the parts, if there are several, with the
+ * accuracy of doubles, always in the same order.
  */
 #ifndef WORKER_CUDA_CHANNELS_H
 #define WORKER_CUDA_CHANNELS_H
@@ -64,7 +65,7 @@ static inline int channels_blocks(const struct channels &s)
 }
 
 template <int V, class F>
-static __device__ inline void channels_walk(const struct channels &s, F *f)
+static __device__ inline void channels_visit(const struct channels &s, F *f)
 {
     uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, lanes = THREADS / s.across;
     uint32_t c = (blockIdx.x % s.groups * s.across + t % s.across) * V;
@@ -75,19 +76,24 @@ static __device__ inline void channels_walk(const struct channels &s, F *f)
         f->at(q * s.C + c);
 }
 
+template <int V, class F> static __global__ void channels_walk(F f, struct channels s)
+{
+    channels_visit<V>(s, &f);
+}
+
 /* `first`, `second`: of a single part, where its sums go; NULL: nowhere. */
 template <int V, class F>
-static __device__ inline void channels_sum(const struct channels &s, F *f, float *room,
-                                           float *first, float *second)
+static __global__ void channels_sum(F f, struct channels s, float *room, float *first,
+                                    float *second)
 {
     __shared__ float sums[SUMS][V][THREADS + 1];
     uint32_t t = threadIdx.x, part = blockIdx.x / s.groups, width = s.across * V;
     for (int v = 0; v < V; v++)
-        f->sums[v][0] = f->sums[v][1] = 0;
-    channels_walk<V>(s, f);
+        f.sums[v][0] = f.sums[v][1] = 0;
+    channels_visit<V>(s, &f);
     for (int k = 0; k < SUMS; k++)
         for (int v = 0; v < V; v++)
-            sums[k][v][t] = f->sums[v][k];
+            sums[k][v][t] = f.sums[v][k];
     __syncthreads();
     for (uint32_t half = THREADS / 2; half >= s.across; half /= 2) {
         for (int k = 0; k < SUMS && t < half; k++)

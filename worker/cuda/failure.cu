@@ -1,6 +1,7 @@
 /* worker/cuda/failure.cu - see failure.h */
 #include "worker/cuda/failure.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,7 +68,11 @@ void cuda_launched(const char *kernel)
         return;
     cudaGetLastError();
     cudaGetDevice(&device);
-    kernel += *kernel == '('; /* "(pool<T, V>)": only the name */
-    cuda_fail("%s: kernel '%.*s' on GPU %d: %s", phase.doing, (int)strcspn(kernel, "<)"),
-              kernel, device, cudaGetErrorString(rc));
+    /* the name of "finish", "(pool<T, V>)", "(channels_walk<V, bias_relu<T, V>>)" */
+    const char *end = strrchr(kernel, '<'), *name = end ? end : kernel;
+    while (name > kernel && (isalnum((unsigned char)name[-1]) || name[-1] == '_'))
+        name--;
+    cuda_fail("%s: kernel '%.*s' on GPU %d: %s", phase.doing,
+              end ? (int)(end - name) : (int)strlen(name), name, device,
+              cudaGetErrorString(rc));
 }

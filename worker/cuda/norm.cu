@@ -31,7 +31,7 @@ static struct norm norm_of(const struct cuda_norm *given)
 
 /* ---- forward ---- */
 
-template <class T, int V> struct about_first {
+template <class T, int V> struct norm_parts {
     const T *x;
     float first[V], sums[V][SUMS];
     __device__ void begin(uint32_t c)
@@ -49,14 +49,6 @@ template <class T, int V> struct about_first {
         }
     }
 };
-
-template <class T, int V> static __global__ void norm_parts(const T *x, struct norm p)
-{
-    struct about_first<T, V> f = {
-        x
-    };
-    channels_sum<V>(p.s, &f, p.room, NULL, NULL);
-}
 
 struct moments {
     double mean, var;
@@ -129,10 +121,10 @@ static __global__ void norm_recall(struct norm p)
     }
 }
 
-template <class T, int V> struct apply {
+template <class T, int V> struct norm_apply {
     const T *x, *shortcut;
     T *y;
-    const struct norm &p;
+    struct norm p;
     float w[V], bias[V], mean[V], rstd[V];
     __device__ void begin(uint32_t c)
     {
@@ -159,22 +151,17 @@ template <class T, int V> struct apply {
     }
 };
 
-template <class T, int V>
-static __global__ void norm_apply(const T *x, const T *shortcut, struct norm p, T *y)
-{
-    struct apply<T, V> f = {
-        x, shortcut, y, p
-    };
-    channels_walk<V>(p.walk, &f);
-}
-
 void cuda_norm_measure(const struct cuda_norm *given, const void *x, cudaStream_t stream)
 {
     struct norm p = norm_of(given);
     if (p.s.count > 0)
-        FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
-                 LAUNCH((norm_parts<T, V>), channels_blocks(p.s), THREADS, stream,
-                        (const T *)x, p));
+        FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
+            struct norm_parts<T, V> f = {
+                (const T *)x
+            };
+            LAUNCH((channels_sum<V, norm_parts<T, V>>), channels_blocks(p.s), THREADS,
+                   stream, f, p.s, p.room, nullptr, nullptr);
+        });
     FOR_TYPE(p.map.type,
              LAUNCH(norm_learn<T>, channels_ends(p.s), THREADS, stream, (const T *)x, p));
 }
@@ -189,9 +176,13 @@ void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcu
         LAUNCH(norm_learn_shared, blocks_for(p.s.C), THREADS, stream, p);
     if (p.s.count == 0)
         return;
-    FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
-             LAUNCH((norm_apply<T, V>), channels_blocks(p.walk), THREADS, stream,
-                    (const T *)x, (const T *)shortcut, p, (T *)y));
+    FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
+        struct norm_apply<T, V> f = {
+            (const T *)x, (const T *)shortcut, (T *)y, p
+        };
+        LAUNCH((channels_walk<V, norm_apply<T, V>>), channels_blocks(p.walk), THREADS,
+               stream, f, p.walk);
+    });
 }
 
 /* ---- backward ---- */
@@ -199,7 +190,7 @@ void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcu
 /* g and xhat of an element. */
 template <class T, int V> struct with_gradient {
     const T *x, *y, *dy;
-    const struct norm &p;
+    struct norm p;
     float mean[V], rstd[V], g[V], xhat[V];
     __device__ void know(uint32_t c)
     {
@@ -222,7 +213,7 @@ template <class T, int V> struct with_gradient {
     }
 };
 
-template <class T, int V> struct sum_back {
+template <class T, int V> struct norm_back_parts {
     struct with_gradient<T, V> of;
     float sums[V][SUMS];
     __device__ void begin(uint32_t c)
@@ -238,17 +229,6 @@ template <class T, int V> struct sum_back {
         }
     }
 };
-
-template <class T, int V>
-static __global__ void norm_back_parts(const T *x, const T *y, const T *dy, struct norm p)
-{
-    struct sum_back<T, V> f = {
-        {
-            x, y, dy, p
-        }
-    };
-    channels_sum<V>(p.s, &f, p.room, NULL, NULL);
-}
 
 /* This rank's sums, which are the gradients of w and bias, with `shared` or without. */
 static __global__ void norm_back_whole(struct norm p, float *dw, float *dbias)
@@ -279,7 +259,7 @@ static __global__ void norm_back_shared(struct norm p)
     }
 }
 
-template <class T, int V> struct apply_back {
+template <class T, int V> struct norm_back_apply {
     struct with_gradient<T, V> of;
     T *dx, *dshortcut;
     float by[V], mean_g[V], mean_dot[V];
@@ -305,24 +285,20 @@ template <class T, int V> struct apply_back {
     }
 };
 
-template <class T, int V>
-static __global__ void norm_back_apply(const T *x, const T *y, const T *dy, struct norm p,
-                                       T *dx, T *dshortcut)
-{
-    struct apply_back<T, V> f = {
-        {x, y, dy, p}, dx, dshortcut
-    };
-    channels_walk<V>(p.walk, &f);
-}
-
 void cuda_norm_back_measure(const struct cuda_norm *given, const void *x, const void *y,
                             const void *dy, float *dw, float *dbias, cudaStream_t stream)
 {
     struct norm p = norm_of(given);
     if (p.s.count > 0)
-        FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
-                 LAUNCH((norm_back_parts<T, V>), channels_blocks(p.s), THREADS, stream,
-                        (const T *)x, (const T *)y, (const T *)dy, p));
+        FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
+            struct norm_back_parts<T, V> f = {
+                {
+                    (const T *)x, (const T *)y, (const T *)dy, p
+                }
+            };
+            LAUNCH((channels_sum<V, norm_back_parts<T, V>>), channels_blocks(p.s),
+                   THREADS, stream, f, p.s, p.room, nullptr, nullptr);
+        });
     LAUNCH(norm_back_whole, channels_ends(p.s), THREADS, stream, p, dw, dbias);
 }
 
@@ -334,8 +310,11 @@ void cuda_norm_back(const struct cuda_norm *given, const void *x, const void *y,
         LAUNCH(norm_back_shared, blocks_for(p.s.C), THREADS, stream, p);
     if (p.s.count == 0)
         return;
-    FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
-             LAUNCH((norm_back_apply<T, V>), channels_blocks(p.walk), THREADS, stream,
-                    (const T *)x, (const T *)y, (const T *)dy, p, (T *)dx,
-                    (T *)dshortcut));
+    FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
+        struct norm_back_apply<T, V> f = {
+            {(const T *)x, (const T *)y, (const T *)dy, p}, (T *)dx, (T *)dshortcut
+        };
+        LAUNCH((channels_walk<V, norm_back_apply<T, V>>), channels_blocks(p.walk),
+               THREADS, stream, f, p.walk);
+    });
 }

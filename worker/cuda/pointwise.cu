@@ -41,7 +41,7 @@ static __device__ inline float relu_of(float v)
     return v < 0 ? 0 : v; /* NaN stays NaN */
 }
 
-template <class T, int V> struct biased {
+template <class T, int V> struct bias_relu {
     const T *z;
     const float *bias;
     T *y;
@@ -60,15 +60,6 @@ template <class T, int V> struct biased {
         store<V>(v, y + i);
     }
 };
-
-template <class T, int V>
-static __global__ void bias_relu(const T *z, const float *bias, struct channels s, T *y)
-{
-    struct biased<T, V> f = {
-        z, bias, y
-    };
-    channels_walk<V>(s, &f);
-}
 
 /* The first of equal maxima in row order; a NaN counts as the maximum. */
 template <class T>
@@ -108,15 +99,18 @@ void cuda_bias_relu(const void *z, const float *bias, struct cuda_map m, void *y
     else
         FOR_PACK(m.type, channels_at_once(m) > 1, {
             struct channels walk = channels_of(m, V, MOST_WALKERS, 4);
-            LAUNCH((bias_relu<T, V>), channels_blocks(walk), THREADS, stream,
-                   (const T *)z, bias, walk, (T *)y);
+            struct bias_relu<T, V> f = {
+                (const T *)z, bias, (T *)y
+            };
+            LAUNCH((channels_walk<V, bias_relu<T, V>>), channels_blocks(walk), THREADS,
+                   stream, f, walk);
         });
 }
 
 /* ---- backward, with the gradient of the bias ---- */
 
 /* The gradient before the ReLU; dz NULL: only summed. */
-template <class T, int V> struct masked {
+template <class T, int V> struct masked_sum {
     const T *y, *dy;
     float scale;
     T *dz;
@@ -137,15 +131,8 @@ template <class T, int V> struct masked {
     }
 };
 
-template <class T, int V>
-static __global__ void masked_sum(struct masked<T, V> f, struct channels s, float *room,
-                                  float *sums)
-{
-    channels_sum<V>(s, &f, room, sums, NULL);
-}
-
 /* The gradient goes to the position of the maximum; the other three get zero. */
-template <class T> struct unpooled {
+template <class T> struct unpool_sum {
     const T *y, *dy;
     const uint8_t *arg;
     float scale;
@@ -162,13 +149,6 @@ template <class T> struct unpooled {
             put(&dz[w.at + q / 2 * w.down + q % 2 * w.right], arg[i] == q ? g : 0);
     }
 };
-
-template <class T>
-static __global__ void unpool_sum(struct unpooled<T> f, struct channels s, float *room,
-                                  float *sums)
-{
-    channels_sum<1>(s, &f, room, sums, NULL);
-}
 
 /* Zeroes all of dz if no window covers its last row or column. */
 static void put_rest(struct cuda_map m, void *dz, cudaStream_t stream)
@@ -187,18 +167,19 @@ void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, floa
     if (arg) {
         put_rest(m, dz, stream);
         FOR_TYPE(m.type, {
-            struct unpooled<T> f = {
+            struct unpool_sum<T> f = {
                 (const T *)y, (const T *)dy, arg, scale, (T *)dz, windows_of(m)
             };
-            LAUNCH(unpool_sum<T>, channels_blocks(s), THREADS, stream, f, s, room, sums);
+            LAUNCH((channels_sum<1, unpool_sum<T>>), channels_blocks(s), THREADS, stream,
+                   f, s, room, sums, nullptr);
         });
     } else {
         FOR_PACK(m.type, at_once > 1, {
-            struct masked<T, V> f = {
+            struct masked_sum<T, V> f = {
                 (const T *)y, (const T *)dy, scale, (T *)dz
             };
-            LAUNCH((masked_sum<T, V>), channels_blocks(s), THREADS, stream, f, s, room,
-                   sums);
+            LAUNCH((channels_sum<V, masked_sum<T, V>>), channels_blocks(s), THREADS,
+                   stream, f, s, room, sums, nullptr);
         });
     }
     put_channels_end(s, room, sums, NULL, stream);

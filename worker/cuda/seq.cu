@@ -204,7 +204,7 @@ static __global__ void row_norm_back(const T *x, const T *dy, const float *w,
 }
 
 /* The summands of the gradients of weight and bias. */
-template <class T, int V> struct of_rows {
+template <class T, int V> struct row_norm_sums {
     const T *x, *dy;
     const float *kept;
     struct divide C;
@@ -224,13 +224,6 @@ template <class T, int V> struct of_rows {
     }
 };
 
-template <class T, int V>
-static __global__ void row_norm_sums(struct of_rows<T, V> f, struct channels s,
-                                     float *room, float *dbias, float *dw)
-{
-    channels_sum<V>(s, &f, room, dbias, dw);
-}
-
 void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void *dy,
                         float *dw, float *dbias, void *dx, bool add, cudaStream_t stream)
 {
@@ -238,11 +231,11 @@ void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void
     struct cuda_map map = p->map;
     struct channels s = channels_to_sum(map, channels_at_once(map));
     FOR_PACK(map.type, channels_at_once(map) > 1, {
-        struct of_rows<T, V> f = {
+        struct row_norm_sums<T, V> f = {
             (const T *)x, (const T *)dy, p->kept, divide_by(r.C)
         };
-        LAUNCH((row_norm_sums<T, V>), channels_blocks(s), THREADS, stream, f, s, p->room,
-               dbias, dw);
+        LAUNCH((channels_sum<V, row_norm_sums<T, V>>), channels_blocks(s), THREADS,
+               stream, f, s, p->room, dbias, dw);
         LAUNCH((row_norm_back<T, V>), row_blocks(r), THREADS, stream, (const T *)x,
                (const T *)dy, p->w, p->kept, p->rms, r, (T *)dx, add);
     });

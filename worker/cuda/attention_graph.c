@@ -30,6 +30,8 @@ enum uid {
 
 typedef cudnnBackendDescriptor_t part;
 
+static const cudnnDataType_t in_float = CUDNN_DATA_FLOAT; /* of sums */
+
 struct builder {
     struct dnn_graph *g;
     const struct cuda_attention *s;
@@ -98,37 +100,25 @@ static part fresh(struct builder *b, cudnnDataType_t type, int columns)
 
 /* ---- operations ---- */
 
-/* A tensor of an operation, or the description of what it does; NULL: not used. */
-struct operand {
-    cudnnBackendAttributeName_t name;
-    part is;
-};
-
-/* Returns `out`, which is one of the operands. */
+/* Returns `out`, which is one of its tensors. */
 static part operate(struct builder *b, cudnnBackendDescriptorType_t type,
-                    const struct operand *operands, size_t n, part out)
+                    const struct dnn_attribute *all, size_t n, part out)
 {
-    part op = dnn_begin(b->g, type);
-    for (size_t i = 0; i < n; i++)
-        if (operands[i].is)
-            dnn_put_part(b->g, op, operands[i].name, operands[i].is);
-    dnn_end(b->g, op);
-    b->ops[b->n++] = op;
+    b->ops[b->n++] = dnn_make(b->g, type, all, n);
     return out;
 }
 
 static part multiply(struct builder *b, part x, part y, part out)
 {
-    cudnnDataType_t sums = CUDNN_DATA_FLOAT;
-    part how = dnn_begin(b->g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-    dnn_put(b->g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    dnn_end(b->g, how);
-    const struct operand operands[] = {{CUDNN_ATTR_OPERATION_MATMUL_ADESC, x},
-                                       {CUDNN_ATTR_OPERATION_MATMUL_BDESC, y},
-                                       {CUDNN_ATTR_OPERATION_MATMUL_CDESC, out},
-                                       {CUDNN_ATTR_OPERATION_MATMUL_DESC, how}};
-    return operate(b, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, operands,
-                   ARRAY_LEN(operands), out);
+    const struct dnn_attribute sums = {CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE,
+                                       1, &in_float};
+    part how = dnn_make(b->g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, &sums, 1);
+    const struct dnn_attribute all[] = {DNN_PART(CUDNN_ATTR_OPERATION_MATMUL_ADESC, x),
+                                        DNN_PART(CUDNN_ATTR_OPERATION_MATMUL_BDESC, y),
+                                        DNN_PART(CUDNN_ATTR_OPERATION_MATMUL_CDESC, out),
+                                        DNN_PART(CUDNN_ATTR_OPERATION_MATMUL_DESC, how)};
+    return operate(b, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, all, ARRAY_LEN(all),
+                   out);
 }
 
 /* `y` and `test` may be NULL; `axis` only counts for GEN_INDEX. */
@@ -137,20 +127,20 @@ static part pointwise(struct builder *b, cudnnPointwiseMode_t mode, part x, part
 {
     cudnnDataType_t type =
         mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
-    part how = dnn_begin(b->g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    dnn_put(b->g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    dnn_put(b->g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
-    if (mode == CUDNN_POINTWISE_GEN_INDEX)
-        dnn_put_number(b->g, how, CUDNN_ATTR_POINTWISE_AXIS, axis);
-    dnn_end(b->g, how);
-    const struct operand operands[] = {
-        {CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how},
-        {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x},
-        {CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y},
-        {CUDNN_ATTR_OPERATION_POINTWISE_TDESC, test},
-        {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out}};
-    return operate(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, operands,
-                   ARRAY_LEN(operands), out);
+    const struct dnn_attribute does[] = {
+        {CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode},
+        {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type},
+        {CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, mode == CUDNN_POINTWISE_GEN_INDEX,
+         &axis}};
+    part how = dnn_make(b->g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, does, ARRAY_LEN(does));
+    const struct dnn_attribute all[] = {
+        DNN_PART(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how),
+        DNN_PART(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x),
+        DNN_PART(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, y),
+        DNN_PART(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, test),
+        DNN_PART(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out)};
+    return operate(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, all, ARRAY_LEN(all),
+                   out);
 }
 
 /* Of each pair of numbers, or of each number of x (y NULL), a new T x T matrix. */
@@ -161,25 +151,25 @@ static part each(struct builder *b, cudnnPointwiseMode_t mode, part x, part y)
 
 static part reduce(struct builder *b, cudnnReduceTensorOp_t by, part x, part out)
 {
-    cudnnDataType_t sums = CUDNN_DATA_FLOAT;
-    part how = dnn_begin(b->g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    dnn_put(b->g, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
-            1, &by);
-    dnn_put(b->g, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    dnn_end(b->g, how);
-    const struct operand operands[] = {{CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x},
-                                       {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out},
-                                       {CUDNN_ATTR_OPERATION_REDUCTION_DESC, how}};
-    return operate(b, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, operands,
-                   ARRAY_LEN(operands), out);
+    const struct dnn_attribute does[] = {
+        {CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &by},
+        {CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &in_float}};
+    part how = dnn_make(b->g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, does, ARRAY_LEN(does));
+    const struct dnn_attribute all[] = {
+        DNN_PART(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x),
+        DNN_PART(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out),
+        DNN_PART(CUDNN_ATTR_OPERATION_REDUCTION_DESC, how)};
+    return operate(b, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, all, ARRAY_LEN(all),
+                   out);
 }
 
 static part reshape(struct builder *b, part x, part out)
 {
-    const struct operand operands[] = {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x},
-                                       {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out}};
-    return operate(b, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, operands,
-                   ARRAY_LEN(operands), out);
+    const struct dnn_attribute all[] = {
+        DNN_PART(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x),
+        DNN_PART(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out)};
+    return operate(b, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, all, ARRAY_LEN(all),
+                   out);
 }
 
 /* ---- the graphs ---- */

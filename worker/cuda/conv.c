@@ -75,17 +75,16 @@ static cudnnBackendDescriptor_t make_convolution(struct dnn_graph *g,
     const int64_t pads[] = {l->spec->pad, l->spec->pad};
     const int64_t strides[] = {stride_of(l), stride_of(l)};
     const int64_t dilations[] = {1, 1};
-    cudnnBackendDescriptor_t c = dnn_begin(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1,
-            &mode);
-    dnn_put_number(g, c, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2);
-    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
-    dnn_put(g, c, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
-    dnn_end(g, c);
-    return c;
+    const int64_t dimensions = 2;
+    const struct dnn_attribute all[] = {
+        {CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums},
+        {CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode},
+        {CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dimensions},
+        {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads},
+        {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads},
+        {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations},
+        {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides}};
+    return dnn_make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, all, ARRAY_LEN(all));
 }
 
 /* The three kinds of operation, and the names of their attributes. */
@@ -121,14 +120,13 @@ static void conv_describe(struct layers *net, const struct layer *l, struct laye
     cudnnBackendDescriptor_t tw = make_tensor(g, net, uids[1], y.C, x.C, R, R, alignment);
     cudnnBackendDescriptor_t ty = make_tensor(g, net, uids[2], p->n, y.C, y.H, y.W, 16);
     cudnnBackendDescriptor_t c = make_convolution(g, l);
-    cudnnBackendDescriptor_t o = dnn_begin(g, is->type);
-    dnn_put_part(g, o, is->x, tx);
-    dnn_put_part(g, o, is->w, tw);
-    dnn_put_part(g, o, is->y, ty);
-    dnn_put_part(g, o, is->convolution, c);
-    dnn_put(g, o, is->alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    dnn_put(g, o, is->beta, CUDNN_TYPE_FLOAT, 1, &beta);
-    dnn_end(g, o);
+    const struct dnn_attribute all[] = {DNN_PART(is->x, tx),
+                                        DNN_PART(is->w, tw),
+                                        DNN_PART(is->y, ty),
+                                        DNN_PART(is->convolution, c),
+                                        {is->alpha, CUDNN_TYPE_FLOAT, 1, &one},
+                                        {is->beta, CUDNN_TYPE_FLOAT, 1, &beta}};
+    cudnnBackendDescriptor_t o = dnn_make(g, is->type, all, ARRAY_LEN(all));
     dnn_graph_list(g, net->dnn, &o, 1);
     p->products[pass].graph = g;
 }

@@ -32,7 +32,9 @@ bool dnn_note(cudnnStatus_t rc)
 
 /* ---- descriptors ---- */
 
-cudnnBackendDescriptor_t dnn_begin(struct dnn_graph *g, cudnnBackendDescriptorType_t type)
+/* A descriptor without attributes. */
+static cudnnBackendDescriptor_t create(struct dnn_graph *g,
+                                       cudnnBackendDescriptorType_t type)
 {
     cudnnBackendDescriptor_t d = NULL;
     if (g->failed || g->n == MOST_PARTS ||
@@ -44,31 +46,17 @@ cudnnBackendDescriptor_t dnn_begin(struct dnn_graph *g, cudnnBackendDescriptorTy
     return d;
 }
 
-void dnn_put(struct dnn_graph *g, cudnnBackendDescriptor_t d,
-             cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-             int64_t count, const void *values)
+cudnnBackendDescriptor_t dnn_make(struct dnn_graph *g, cudnnBackendDescriptorType_t type,
+                                  const struct dnn_attribute *all, size_t n)
 {
-    if (!g->failed &&
-        cudnnBackendSetAttribute(d, name, type, count, values) != CUDNN_STATUS_SUCCESS)
-        g->failed = true;
-}
-
-void dnn_put_part(struct dnn_graph *g, cudnnBackendDescriptor_t d,
-                  cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t part)
-{
-    dnn_put(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &part);
-}
-
-void dnn_put_number(struct dnn_graph *g, cudnnBackendDescriptor_t d,
-                    cudnnBackendAttributeName_t name, int64_t value)
-{
-    dnn_put(g, d, name, CUDNN_TYPE_INT64, 1, &value);
-}
-
-void dnn_end(struct dnn_graph *g, cudnnBackendDescriptor_t d)
-{
-    if (!g->failed && cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS)
-        g->failed = true;
+    cudnnBackendDescriptor_t d = create(g, type);
+    for (const struct dnn_attribute *a = all; a < all + n && !g->failed; a++)
+        g->failed = a->count > 0 &&
+                    cudnnBackendSetAttribute(d, a->name, a->type, a->count, a->values) !=
+                        CUDNN_STATUS_SUCCESS;
+    if (!g->failed)
+        g->failed = cudnnBackendFinalize(d) != CUDNN_STATUS_SUCCESS;
+    return d;
 }
 
 /* Reads up to `most` values; returns their number, or -1. */
@@ -92,19 +80,17 @@ void dnn_graph_free(struct dnn_graph *g)
 
 cudnnBackendDescriptor_t dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *is)
 {
-    bool yes = true;
-    cudnnBackendDescriptor_t t = dnn_begin(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    dnn_put(g, t, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &is->type);
-    dnn_put(g, t, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, is->dims);
-    dnn_put(g, t, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, is->strides);
-    dnn_put_number(g, t, CUDNN_ATTR_TENSOR_UNIQUE_ID, is->uid);
-    dnn_put_number(g, t, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, is->alignment);
-    if (is->is_virtual)
-        dnn_put(g, t, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
-    if (is->by_value)
-        dnn_put(g, t, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
-    dnn_end(g, t);
-    return t;
+    const struct dnn_attribute all[] = {
+        {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &is->type},
+        {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, is->dims},
+        {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, is->strides},
+        {CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &is->uid},
+        {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &is->alignment},
+        {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, is->is_virtual,
+         &is->is_virtual},
+        {CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, is->by_value, &is->by_value},
+    };
+    return dnn_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, all, ARRAY_LEN(all));
 }
 
 /* ---- configurations ---- */
@@ -113,10 +99,11 @@ cudnnBackendDescriptor_t dnn_tensor(struct dnn_graph *g, const struct dnn_tensor
 static void list_by(struct dnn_graph *g, cudnnBackendDescriptor_t graph,
                     cudnnBackendHeurMode_t mode)
 {
-    cudnnBackendDescriptor_t guess = dnn_begin(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    dnn_put_part(g, guess, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-    dnn_put(g, guess, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    dnn_end(g, guess);
+    const struct dnn_attribute all[] = {
+        DNN_PART(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph),
+        {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode}};
+    cudnnBackendDescriptor_t guess =
+        dnn_make(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, all, ARRAY_LEN(all));
     cudnnBackendDescriptor_t *first = &g->configs[g->nconfigs];
     int64_t room = MOST_CONFIGS - g->nconfigs;
     int64_t found = g->failed ? 0
@@ -124,7 +111,7 @@ static void list_by(struct dnn_graph *g, cudnnBackendDescriptor_t graph,
                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, NULL);
     found = found < room ? found : room;
     for (int64_t i = 0; i < found; i++)
-        first[i] = dnn_begin(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+        first[i] = create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     int64_t filled = g->failed || found < 1
                          ? 0
                          : get(guess, CUDNN_ATTR_ENGINEHEUR_RESULTS,
@@ -145,12 +132,11 @@ void dnn_graph_list(struct dnn_graph *g, cudnnHandle_t dnn,
 {
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A,
                                                    CUDNN_HEUR_MODE_FALLBACK};
+    const struct dnn_attribute all[] = {
+        {CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn},
+        {CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, operations}};
     cudnnBackendDescriptor_t graph =
-        dnn_begin(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    dnn_put(g, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn);
-    dnn_put(g, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n,
-            operations);
-    dnn_end(g, graph);
+        dnn_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, all, ARRAY_LEN(all));
     bool good = !g->failed;
     for (size_t i = 0; i < ARRAY_LEN(modes) && good; i++) {
         g->failed = false; /* one heuristic may do without the other */
@@ -187,11 +173,12 @@ static bool may_take(const struct dnn_graph *g, cudnnBackendDescriptor_t config)
 static cudnnBackendDescriptor_t make_plan(struct dnn_graph *g, cudnnHandle_t dnn,
                                           cudnnBackendDescriptor_t config)
 {
+    const struct dnn_attribute all[] = {
+        {CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn},
+        DNN_PART(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config)};
     g->failed = false;
-    cudnnBackendDescriptor_t plan = dnn_begin(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    dnn_put(g, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn);
-    dnn_put_part(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-    dnn_end(g, plan);
+    cudnnBackendDescriptor_t plan =
+        dnn_make(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, all, ARRAY_LEN(all));
     return g->failed ? NULL : plan;
 }
 

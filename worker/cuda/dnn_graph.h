@@ -55,16 +55,22 @@ void dnn_graph_free(struct dnn_graph *g);
 
 /* ---- its parts ---- */
 
-cudnnBackendDescriptor_t dnn_begin(struct dnn_graph *g,
-                                   cudnnBackendDescriptorType_t type);
-void dnn_put(struct dnn_graph *g, cudnnBackendDescriptor_t d,
-             cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-             int64_t count, const void *values);
-void dnn_put_part(struct dnn_graph *g, cudnnBackendDescriptor_t d,
-                  cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t part);
-void dnn_put_number(struct dnn_graph *g, cudnnBackendDescriptor_t d,
-                    cudnnBackendAttributeName_t name, int64_t value);
-void dnn_end(struct dnn_graph *g, cudnnBackendDescriptor_t d);
+/* `count` 0: not set. */
+struct dnn_attribute {
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int64_t count;
+    const void *values;
+};
+/* An attribute that is another descriptor, in a variable; NULL: not set. */
+#define DNN_PART(name, part)                                         \
+    {                                                                \
+        name, CUDNN_TYPE_BACKEND_DESCRIPTOR, (part) != NULL, &(part) \
+    }
+
+/* A descriptor with these attributes, which `g` owns. */
+cudnnBackendDescriptor_t dnn_make(struct dnn_graph *g, cudnnBackendDescriptorType_t type,
+                                  const struct dnn_attribute *all, size_t n);
 
 struct dnn_tensor {
     int64_t uid, dims[4], strides[4];

@@ -165,7 +165,7 @@ static void test_part(struct engine *e, struct slot *s, int from, int n)
     const struct stage *last = last_of(e);
     stages_forward(e, from, n, false, 0);
     stages_loss(e, 0, n, NULL, 0, NULL);
-    CUDA(cudaMemcpyAsync(&s->result->head, head_of(last), sizeof s->result->head,
+    CUDA(cudaMemcpyAsync(&s->result->head, &last->verdict->head, sizeof s->result->head,
                          cudaMemcpyDeviceToHost, last->main));
     CUDA(cudaStreamSynchronize(last->main));
 }

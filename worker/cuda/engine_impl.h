@@ -67,17 +67,12 @@ struct set {
     char *box; /* pinned, like struct mail; NULL if devices can access each other */
 };
 
-/* Numbers that the last stage computes and sends to the others: the gradients' factor
- * (clipping and unscaling), this rank's loss, and the head, which is summed over the
- * ranks. In floats. */
-enum { VERDICT = 2 * CUDA_HEAD };
-
 /* Pinned memory for messages between stages whose devices cannot access each other. */
 struct mail {
     struct cuda_step orders;
     double parts[CUDA_PARTS];
-    float verdict[VERDICT];
-    float tied[]; /* the embedding's weight, or its gradient */
+    struct cuda_verdict verdict; /* the last stage's */
+    float tied[];                /* the embedding's weight, or its gradient */
 };
 
 /* A range of layers with their parameters on a device; the whole model if there are no
@@ -95,12 +90,13 @@ struct stage {
     cudaEvent_t left;          /* main's position, for other streams to wait for */
     struct set sets[PIPELINE_STAGES];
 
-    float *weights, *block, *grads; /* block: verdict, head and gradients */
-    float *extra;                   /* gradients of micro-batches after a step's first */
-    double *parts;                  /* of the gradients' norm: each stage's part */
-    float *states[OPTIM_STATES];    /* of this rank's pieces, one after the other */
-    size_t *borders;                /* the optimiser's */
-    struct cuda_scaler *scaler;     /* NULL unless fp16 */
+    float *weights, *grads;
+    struct cuda_verdict *verdict; /* its head precedes the gradients in memory */
+    float *extra;                 /* gradients of micro-batches after a step's first */
+    double *parts;                /* of the gradients' norm: each stage's part */
+    float *states[OPTIM_STATES];  /* of this rank's pieces, one after the other */
+    size_t *borders;              /* the optimiser's */
+    struct cuda_scaler *scaler;   /* NULL unless fp16 */
     uint64_t *updates;
     struct cuda_step *in; /* on the device; at the first stage followed by samples */
     struct cuda_result *result;
@@ -162,21 +158,6 @@ static inline struct stage *last_of(struct engine *e)
 #define EACH_STAGE_BACK(s, e)         \
     struct stage *s = last_of(e) + 1; \
     s-- > first_of(e);
-
-static inline float *scale_of(const struct stage *s)
-{
-    return s->block;
-}
-
-static inline float *own_of(const struct stage *s)
-{
-    return s->block + 1;
-}
-
-static inline struct cuda_head *head_of(const struct stage *s)
-{
-    return (struct cuda_head *)(s->block + CUDA_HEAD);
-}
 
 /* The address in a block of this stage that corresponds to an offset in the model's
  * block. */

@@ -57,6 +57,14 @@ struct cuda_head {
     float unused[CUDA_HEAD - sizeof(struct step_sums) / sizeof(float)];
 };
 
+/* Numbers of a step that are computed on the device. */
+struct cuda_verdict {
+    float scale; /* the gradients' factor: clipping and unscaling */
+    float own;   /* this rank's mean loss */
+    float unused[CUDA_HEAD - 2];
+    struct cuda_head head; /* summed over the ranks */
+};
+
 /* Loss scaling for fp16: gradients are multiplied by `scale`, so that small ones do
  * not underflow. After a gradient that is not finite the step is skipped and the scale
  * halved; after CUDA_GROW good steps in a row it is doubled. (Micikevicius et al.,
@@ -185,10 +193,9 @@ struct cuda_activation {
     float linear, cubic;
     bool gated;
 };
-void cuda_activation(struct cuda_activation a, const void *x, void *y,
+/* y, or with dy the gradient of x. */
+void cuda_activation(struct cuda_activation a, const void *x, const void *dy, void *to,
                      cudaStream_t stream);
-void cuda_activation_back(struct cuda_activation a, const void *x, const void *dy,
-                          void *dx, cudaStream_t stream);
 
 /* ---- attention.cu ---- */
 
@@ -218,17 +225,16 @@ void cuda_attention_back(struct cuda_attention a, const void *qkv, const void *y
 
 /* The loss of n of the step's samples, its micro-batch `batch`, and its gradient
  * (unless dy is NULL) as part of the mean over the samples of all ranks, times the
- * scaler's scale (NULL: 1). head: this rank's part of the sums; *own: its own mean;
- * micro-batches after the first add to both. One block, so that the order of summation
- * is fixed. `s` NULL: a test; the loss and *own are means over n. */
+ * scaler's scale (NULL: 1). The verdict's head: this rank's part of the sums; own: its
+ * own mean; micro-batches after the first add to both. One block, so that the order of
+ * summation is fixed. `s` NULL: a test; the loss and own are means over n. */
 struct cuda_loss {
     const struct cuda_step *s;
     int batch, n, K;
     float smooth;        /* of the labels: worker/kernels/kernels.h */
     enum cuda_type type; /* of dy; outputs are float */
     const struct cuda_scaler *scaler;
-    struct cuda_head *head;
-    float *own;
+    struct cuda_verdict *verdict;
 };
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
                    cudaStream_t stream);
@@ -247,9 +253,8 @@ void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
                    cudaStream_t stream);
 /* Ends a step: writes its numbers to *result and counts the update, unless it was
  * skipped. `skip`: report a bad step as skipped. `scaler` may be NULL. */
-void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
-                 struct cuda_scaler *scaler, struct cuda_result *result,
-                 uint64_t *updates, cudaStream_t stream);
+void cuda_finish(const struct cuda_verdict *v, bool skip, struct cuda_scaler *scaler,
+                 struct cuda_result *result, uint64_t *updates, cudaStream_t stream);
 
 /* ---- optim.cu ---- */
 
@@ -259,29 +264,28 @@ void cuda_squares(const float *g, int64_t n, bool more, double *parts,
                   cudaStream_t stream);
 /* The norm of the gradients from `blocks` blocks of these parts, which are either each
  * rank's own or the same on all. If it is not finite the step is reported as skipped if
- * the loss scale is above 1 and no loss is bad, else as bad. *scale removes the loss
- * scale, and limits the norm to `most` (0: no limit), as
+ * the loss scale is above 1 and no loss is bad, else as bad. The verdict's scale removes
+ * the loss scale, and limits the norm to `most` (0: no limit), as
  * torch.nn.utils.clip_grad_norm_ does. */
 void cuda_judge(const double *parts, int blocks, float most,
-                const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
+                const struct cuda_scaler *scaler, struct cuda_verdict *v,
                 cudaStream_t stream);
 
 /* to = from * by; `to` may be `from` */
 void cuda_scale(const float *from, int64_t n, float by, float *to, cudaStream_t stream);
 
-/* A block of parameters w with gradients g * *scale, and their optimiser's states (NULL:
- * not used). `updates`: made before this one. A step that `head` reports as bad or
- * skipped changes nothing. */
+/* A block of parameters w with gradients g, times the verdict's scale, and their
+ * optimiser's states (NULL: not used). `updates`: made before this one. A step that the
+ * verdict's head reports as bad or skipped changes nothing. */
 struct cuda_update {
     float *w;
     const float *g;
     float *states[OPTIM_STATES];
     size_t first;          /* the block's place among those that the borders are of */
     const size_t *borders; /* on the device: the optimiser's */
-    const float *scale;
     const uint64_t *updates;
     const struct cuda_step *s;
-    const struct cuda_head *head;
+    const struct cuda_verdict *verdict;
 };
 /* Updates n parameters from `at` on; their states are from `state` on. */
 void cuda_optimise(const struct cuda_update *u, const struct optim *o, size_t at,

@@ -3,22 +3,21 @@
  */
 #include "worker/cuda/device.h"
 
-/* `sum` of the losses of n samples, of which `right` were classified correctly. */
-static __device__ void tell(const struct cuda_step *s, int batch, double sum, int n,
-                            double right, struct cuda_head *head, float *own)
+/* `sum` of the losses of the samples, of which `right` were classified correctly. */
+static __device__ void tell(const struct cuda_loss &l, double sum, double right)
 {
-    int all = s && s->mine > 0 ? s->mine : n;
-    float mean = n > 0 ? (float)(sum / all) : 0;
+    int all = l.s && l.s->mine > 0 ? l.s->mine : l.n;
+    float mean = l.n > 0 ? (float)(sum / all) : 0, *own = &l.verdict->own;
     struct step_sums before = {}, now = {};
-    if (batch > 0)
-        before = head->sums;
-    if (s)
-        now = s->told;
-    *own = (batch > 0 ? *own : 0) + mean;
-    now.loss = before.loss + (s ? mean * s->share : mean);
+    if (l.batch > 0)
+        before = l.verdict->head.sums;
+    if (l.s)
+        now = l.s->told;
+    *own = (l.batch > 0 ? *own : 0) + mean;
+    now.loss = before.loss + (l.s ? mean * l.s->share : mean);
     now.correct = before.correct + (float)right;
     now.bad = *own - *own == 0 ? 0 : 1; /* infinite or NaN */
-    head->sums = now;
+    l.verdict->head.sums = now;
 }
 
 /* The factor of each sample's gradient. */
@@ -55,7 +54,7 @@ static __global__ void mse_loss(struct cuda_loss l, const float *y, const float 
     }
     loss = block_sum(loss, room);
     if (threadIdx.x == 0)
-        tell(l.s, l.batch, loss / l.K, l.n, 0, l.head, l.own);
+        tell(l, loss / l.K, 0);
 }
 
 void cuda_mse_loss(const struct cuda_loss *l, const float *y, const float *t, void *dy,
@@ -167,7 +166,7 @@ static __global__ void class_losses(struct cuda_loss l, const float *losses, int
     loss = block_sum(loss, room);
     right = block_sum(right, room);
     if (threadIdx.x == 0)
-        tell(l.s, l.batch, loss / each_of(context), l.n, right, l.head, l.own);
+        tell(l, loss / each_of(context), right);
 }
 
 void cuda_class_losses(const struct cuda_loss *l, const float *losses, int context,
@@ -192,15 +191,15 @@ void cuda_find_bad(const void *x, int64_t n, enum cuda_type type, float *found,
              LAUNCH(find_bad<T>, blocks_for(n), THREADS, stream, (const T *)x, n, found));
 }
 
-static __global__ void finish(const struct cuda_head *head, const float *own, bool skip,
+static __global__ void finish(const struct cuda_verdict *v, bool skip,
                               struct cuda_scaler *scaler, struct cuda_result *result,
                               uint64_t *updates)
 {
     if (threadIdx.x > 0)
         return;
-    bool bad = head->sums.bad > 0, over = !bad && head->sums.skipped > 0;
-    result->head = *head;
-    result->loss = *own;
+    bool bad = v->head.sums.bad > 0, over = !bad && v->head.sums.skipped > 0;
+    result->head = v->head;
+    result->loss = v->own;
     *updates += bad || over ? 0 : 1;
     if (skip && bad) {
         result->head.sums.bad = 0;
@@ -217,9 +216,8 @@ static __global__ void finish(const struct cuda_head *head, const float *own, bo
     result->loss_scale = scaler ? scaler->scale : 0;
 }
 
-void cuda_finish(const struct cuda_head *head, const float *own, bool skip,
-                 struct cuda_scaler *scaler, struct cuda_result *result,
-                 uint64_t *updates, cudaStream_t stream)
+void cuda_finish(const struct cuda_verdict *v, bool skip, struct cuda_scaler *scaler,
+                 struct cuda_result *result, uint64_t *updates, cudaStream_t stream)
 {
-    LAUNCH(finish, 1, 32, stream, head, own, skip, scaler, result, updates);
+    LAUNCH(finish, 1, 32, stream, v, skip, scaler, result, updates);
 }

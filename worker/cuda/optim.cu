@@ -43,8 +43,7 @@ void cuda_squares(const float *g, int64_t n, bool more, double *parts,
 }
 
 static __global__ void judge(const double *parts, int blocks, float most,
-                             const struct cuda_scaler *scaler, struct cuda_head *head,
-                             float *scale)
+                             const struct cuda_scaler *scaler, struct cuda_verdict *v)
 {
     __shared__ double room[THREADS];
     double by = scaler ? (double)scaler->scale : 1;
@@ -56,21 +55,21 @@ static __global__ void judge(const double *parts, int blocks, float most,
         return;
     double norm = sqrt(sum) / by;
     double fits = most > 0 && norm > (double)most ? (double)most / (norm + 1e-6) : 1;
-    *scale = (float)(fits / by);
+    v->scale = (float)(fits / by);
     if (norm - norm == 0)
         return;
-    if (by > 1 && !(head->sums.bad > 0)) /* a smaller scale may do */
-        head->sums.skipped = 1;
+    if (by > 1 && !(v->head.sums.bad > 0)) /* a smaller scale may do */
+        v->head.sums.skipped = 1;
     else
-        head->sums.bad += 1;
+        v->head.sums.bad += 1;
 }
 
 void cuda_judge(const double *parts, int blocks, float most,
-                const struct cuda_scaler *scaler, struct cuda_head *head, float *scale,
+                const struct cuda_scaler *scaler, struct cuda_verdict *v,
                 cudaStream_t stream)
 {
     static_assert((int)CUDA_PARTS == (int)THREADS, "a thread per part");
-    LAUNCH(judge, 1, THREADS, stream, parts, blocks, most, scaler, head, scale);
+    LAUNCH(judge, 1, THREADS, stream, parts, blocks, most, scaler, v);
 }
 
 template <int V>
@@ -189,14 +188,15 @@ template <int V, class O>
 static __global__ void optimise(struct piece u, O o, float decay)
 {
     __shared__ float rates[4];
-    if (u.head->sums.bad > 0 || u.head->sums.skipped > 0)
+    const struct step_sums &sums = u.verdict->head.sums;
+    if (sums.bad > 0 || sums.skipped > 0)
         return;
     if (threadIdx.x == 0) {
         o.begin(u, rates);
         rates[3] = *u.updates > 0 ? u.nearer : 1;
     }
     __syncthreads();
-    float scale = *u.scale;
+    float scale = u.verdict->scale;
     size_t passed = 0;
     for (EACH(q, u.n / V))
         update<V>(u, o, rates, scale, decay, q * V, &passed);

@@ -26,8 +26,7 @@ enum { SLOTS = 2 };
 struct told {
     struct cuda_step step;
     struct cuda_scaler scaler; /* gradients are multiplied by the samples of all ranks */
-    struct cuda_head head;
-    float scale;      /* what the update multiplies them by */
+    struct cuda_verdict verdict;
     uint64_t updates; /* before this one */
 };
 
@@ -248,7 +247,7 @@ static void tell(struct device *d, const struct step_rule *how)
     struct told *t = d->sent[d->steps % SLOTS];
     *t = (struct told){.step = {.lr = how->lr},
                        .scaler = {.scale = 1 / how->by},
-                       .scale = how->by,
+                       .verdict = {.scale = how->by},
                        .updates = d->job.optim->counts.steps};
     CUDA(cudaMemcpyAsync(d->told, t, sizeof *t, cudaMemcpyHostToDevice, d->stream));
 }
@@ -262,10 +261,10 @@ static void clip(struct device *d, double most)
                      (int64_t)d->job.pieces[i].at.count, i > 0, d->parts, d->stream);
     if (d->comm && d->shard)
         comm_all_reduce(d->comm, 0, d->parts, CUDA_PARTS, DDP_F64, d->stream);
-    cuda_judge(d->parts, 1, (float)most, &t->scaler, &t->head, &t->scale, d->stream);
+    cuda_judge(d->parts, 1, (float)most, &t->scaler, &t->verdict, d->stream);
     CUDA(cudaMemcpyAsync(d->squares->parts, d->parts, sizeof d->squares->parts,
                          cudaMemcpyDeviceToHost, d->stream));
-    CUDA(cudaMemcpyAsync(&d->squares->head, &t->head, sizeof t->head,
+    CUDA(cudaMemcpyAsync(&d->squares->head, &t->verdict.head, sizeof d->squares->head,
                          cudaMemcpyDeviceToHost, d->stream));
 }
 
@@ -274,10 +273,9 @@ static void optimise(struct device *d)
     struct cuda_update u = {.w = d->weights,
                             .g = d->grads,
                             .borders = d->borders,
-                            .scale = &d->told->scale,
                             .updates = &d->told->updates,
                             .s = &d->told->step,
-                            .head = &d->told->head};
+                            .verdict = &d->told->verdict};
     memcpy(u.states, d->states, sizeof u.states);
     for (size_t i = 0; i < d->job.npieces; i++) {
         const struct rank_piece *p = &d->job.pieces[i];

@@ -21,10 +21,9 @@ static void put_optimiser(struct stage *s)
                             .g = s->grads,
                             .first = s->part.offset,
                             .borders = s->borders,
-                            .scale = scale_of(s),
                             .updates = s->updates,
                             .s = s->in,
-                            .head = head_of(s)};
+                            .verdict = s->verdict};
     memcpy(u.states, s->states, sizeof u.states);
     for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count)
         cuda_optimise(&u, s->e->job.optim, s->pieces[i].offset - u.first,
@@ -54,7 +53,7 @@ static void put_norm(struct engine *e)
                        offsetof(struct mail, parts));
     }
     cuda_judge(last->parts, e->nstages, (float)job->how.clip_norm, last->scaler,
-               head_of(last), scale_of(last), last->main);
+               last->verdict, last->main);
     spans_computed(last, "norm");
 }
 
@@ -64,7 +63,7 @@ static void put_verdict(struct engine *e)
     struct stage *last = last_of(e);
     for (struct stage *s = first_of(e); s < last; s++) {
         stage_enter(s);
-        stage_tell(last, last->block, s, s->block, VERDICT * sizeof *s->block,
+        stage_tell(last, last->verdict, s, s->verdict, sizeof *s->verdict,
                    offsetof(struct mail, verdict));
         spans_computed(s, NULL);
     }
@@ -77,9 +76,8 @@ static void put_nothing(struct engine *e)
         stage_enter(s);
         CUDA(cudaMemsetAsync(s->grads, 0, s->part.count * sizeof(float), s->main));
     }
-    cuda_class_losses(
-        &(struct cuda_loss){.s = last->in, .head = head_of(last), .own = own_of(last)},
-        NULL, 0, last->main);
+    cuda_class_losses(&(struct cuda_loss){.s = last->in, .verdict = last->verdict}, NULL,
+                      0, last->main);
     stage_enter(first_of(e));
 }
 
@@ -102,8 +100,8 @@ static void put_end(struct stage *s)
     if (s == last_of(s->e))
         stages_tie(s->e);
     layers_refresh(s->sets[0].net);
-    cuda_finish(head_of(s), own_of(s), s->e->job.how.skip_bad, s->scaler, s->result,
-                s->updates, s->main);
+    cuda_finish(s->verdict, s->e->job.how.skip_bad, s->scaler, s->result, s->updates,
+                s->main);
     spans_computed(s, "finish");
 }
 

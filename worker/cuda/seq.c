@@ -90,11 +90,8 @@ void activation_run(struct layers *net, const struct layer *l, const struct laye
                                : (struct activation)ACTIVATION_SILU;
     struct cuda_activation f = {rows_of(net, l, p->n), is.linear, is.cubic,
                                 l->spec->gated};
-    if (back)
-        cuda_activation_back(f, input_of(net, l), net->slots[l->slot],
-                             gradient_of(net, l->in), net->stream);
-    else
-        cuda_activation(f, input_of(net, l), l->y, net->stream);
+    cuda_activation(f, input_of(net, l), back ? net->slots[l->slot] : NULL,
+                    back ? gradient_of(net, l->in) : l->y, net->stream);
 }
 
 void rotary_run(struct layers *net, const struct layer *l, const struct layer_plan *p,

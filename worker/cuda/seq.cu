@@ -279,21 +279,15 @@ static __global__ void activation(const T *x, uint32_t n, struct divide C, bool 
     }
 }
 
-void cuda_activation_back(struct cuda_activation a, const void *x, const void *dy,
-                          void *dx, cudaStream_t stream)
+void cuda_activation(struct cuda_activation a, const void *x, const void *dy, void *to,
+                     cudaStream_t stream)
 {
     struct rows r = rows_of(a.map);
     struct curve f = {a.linear, a.cubic};
     uint32_t n = r.n * r.C;
     FOR_PACK(a.map.type, (a.gated ? r.C : n) % 8 == 0,
              LAUNCH((activation<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x,
-                    n, divide_by(r.C), a.gated, f, (const T *)dy, (T *)dx));
-}
-
-void cuda_activation(struct cuda_activation a, const void *x, void *y,
-                     cudaStream_t stream)
-{
-    cuda_activation_back(a, x, NULL, y, stream);
+                    n, divide_by(r.C), a.gated, f, (const T *)dy, (T *)to));
 }
 
 /* ---- rotary positions ---- */

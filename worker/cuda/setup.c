@@ -49,7 +49,8 @@ static void make_blocks(struct stage *s)
     size_t in = sizeof(struct cuda_step) + most_samples(s->e) * sizeof(uint32_t);
     size_t targets = (size_t)s->e->max_micro * target_bytes(s->e);
     s->weights = device_alloc(m, "weights", bytes);
-    s->block = device_alloc(m, "gradients", VERDICT * sizeof(float) + bytes);
+    s->verdict = device_alloc(m, "gradients", sizeof *s->verdict + bytes);
+    s->grads = (float *)(s->verdict + 1);
     s->updates = device_alloc(m, "steps", sizeof *s->updates);
     s->parts = device_alloc(m, "steps", stages * CUDA_PARTS * sizeof *s->parts);
     if (job->how.accumulate * s->e->micro > 1)
@@ -61,9 +62,8 @@ static void make_blocks(struct stage *s)
     for (int k = 0; k < s->e->nstages; k++)
         s->sets[k].t = device_alloc(m, "steps", targets);
     s->borders = optim_alloc(m, job->optim, sums_state_floats(s), s->states);
-    s->grads = s->block + VERDICT;
     float one = 1; /* used unless gradients are clipped */
-    CUDA(cudaMemcpy(scale_of(s), &one, sizeof one, cudaMemcpyHostToDevice));
+    CUDA(cudaMemcpy(&s->verdict->scale, &one, sizeof one, cudaMemcpyHostToDevice));
 }
 
 static void make_layers(struct stage *s)

@@ -204,8 +204,7 @@ void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, i
                           .smooth = in ? e->job.how.label_smoothing : 0,
                           .type = ends.type,
                           .scaler = s->scaler,
-                          .head = head_of(s),
-                          .own = own_of(s)};
+                          .verdict = s->verdict};
     if (has_tokens(e)) {
         layers_token_loss(at->net, &l, grads);
     } else if (classifies(e)) {

@@ -250,8 +250,8 @@ static void activation(int rows, int C, float cubic, bool gated)
         v *= 4;
     x.send();
     dy.fill(18);
-    auto forward = [&] { cuda_activation(a, x.at, y.at, stream); };
-    cuda_activation_back(a, x.at, dy.at, dx.at, stream);
+    auto forward = [&] { cuda_activation(a, x.at, nullptr, y.at, stream); };
+    cuda_activation(a, x.at, dy.at, dx.at, stream);
     check_slope("activation", x, dx, y, dy, forward);
 }
 
@@ -399,7 +399,7 @@ static void class_loss(int samples, int T, int K, float smooth)
     const int rows = samples * (T ? T : 1), first = rows * 2 / 3;
     size_t k = size_t(K), all = size_t(rows) * k;
     array logits(all), grads(all), tokens(size_t(samples * (T + 1))),
-        losses(size_t(2 * rows)), head(CUDA_HEAD), own(1), one(1),
+        losses(size_t(2 * rows)), verdict(2 * CUDA_HEAD), own(2 * CUDA_HEAD),
         steps(sizeof(struct cuda_step) / 4 + 1);
     struct cuda_step s = {};
     s.share = 1;
@@ -423,17 +423,18 @@ static void class_loss(int samples, int T, int K, float smooth)
                           smooth,
                           CUDA_F32,
                           nullptr,
-                          reinterpret_cast<struct cuda_head *>(head.at),
-                          own.at};
+                          reinterpret_cast<struct cuda_verdict *>(verdict.at)};
     auto forward = [&](float *into) {
         for (int from = 0, n = first; from < rows; from += n, n = rows - first)
             cuda_class_loss(&l, logits.at + size_t(from) * k, t, T, from, n,
                             into ? into + size_t(from) * k : nullptr, losses.at, stream);
         cuda_class_losses(&l, losses.at, T, stream);
     };
-    one.host[0] = 1;
+    own.host[1] = 1; /* of the verdict's numbers, of which not all are written */
+    verdict.send();
     forward(grads.at);
-    check_slope("loss of classes", logits, grads, own, one, [&] { forward(nullptr); });
+    check_slope("loss of classes", logits, grads, verdict, own,
+                [&] { forward(nullptr); });
 }
 
 /* Of several logits that are the largest, the first is what the model says. A loss that
@@ -441,7 +442,7 @@ static void class_loss(int samples, int T, int K, float smooth)
 static void ties_and_small_losses()
 {
     const int K = 300;
-    array logits(3 * size_t(K)), labels(3), losses(6), head(CUDA_HEAD), own(1);
+    array logits(3 * size_t(K)), labels(3), losses(6), verdict(2 * CUDA_HEAD);
     logits.host.assign(logits.host.size(), 1.0f);
     logits.host[0] = logits.host[size_t(K)] = logits.host[2 * size_t(K)] = 0;
     logits.send();
@@ -450,8 +451,7 @@ static void ties_and_small_losses()
     labels.send();
     struct cuda_loss l = {
         nullptr, 0,        3,       K,
-        0,       CUDA_F32, nullptr, reinterpret_cast<struct cuda_head *>(head.at),
-        own.at};
+        0,       CUDA_F32, nullptr, reinterpret_cast<struct cuda_verdict *>(verdict.at)};
     cuda_class_loss(&l, logits.at, reinterpret_cast<uint32_t *>(labels.at), 0, 0, 3,
                     nullptr, losses.at, stream);
     losses.fetch();
@@ -490,45 +490,41 @@ static void types(enum cuda_type type)
  * loss that is itself not a number. */
 static void scaler()
 {
-    array head(CUDA_HEAD), own(1), result(CUDA_HEAD + 2), g(4), scale(1), state(2),
-        updates(2), parts(2 * CUDA_PARTS);
-    auto *h = reinterpret_cast<struct cuda_head *>(head.at);
+    array verdict(2 * CUDA_HEAD), result(CUDA_HEAD + 2), g(4), state(2), updates(2),
+        parts(2 * CUDA_PARTS);
+    auto *v = reinterpret_cast<struct cuda_verdict *>(verdict.at);
+    float *head = &verdict.host[CUDA_HEAD];
     auto *s = reinterpret_cast<struct cuda_scaler *>(state.at);
     auto *sums = reinterpret_cast<double *>(parts.at);
     auto step = [&](float gradient, float bad) {
-        head.host.assign(CUDA_HEAD, 0);
-        head.host[2] = bad;
-        head.send();
+        std::fill(verdict.host.begin(), verdict.host.end(), 0.0f);
+        head[2] = bad;
+        verdict.send();
         g.host.assign(4, gradient);
         g.send();
         cuda_squares(g.at, 4, false, sums, stream);
-        cuda_judge(sums, 1, 0, s, h, scale.at, stream);
-        cuda_finish(h, own.at, false, s,
-                    reinterpret_cast<struct cuda_result *>(result.at),
+        cuda_judge(sums, 1, 0, s, v, stream);
+        cuda_finish(v, false, s, reinterpret_cast<struct cuda_result *>(result.at),
                     reinterpret_cast<uint64_t *>(updates.at), stream);
-        head.fetch();
+        verdict.fetch();
         state.fetch();
-        scale.fetch();
     };
-    own.send();
     updates.send();
     state.host[0] = 1024; /* and no good steps: bits of 0 */
     state.send();
     step(INFINITY, 0);
     expect(state.host[0] == 512, "halved", double(state.host[0]), 512);
-    expect(head.host[6] == 1 && head.host[2] == 0, "skipped, not bad",
-           double(head.host[6]), 1);
+    expect(head[6] == 1 && head[2] == 0, "skipped, not bad", double(head[6]), 1);
     step(NAN, 1);
-    expect(state.host[0] == 512 && head.host[6] == 0, "a bad loss", double(state.host[0]),
+    expect(state.host[0] == 512 && head[6] == 0, "a bad loss", double(state.host[0]),
            512);
     step(1, 0);
     for (int i = 1; i < CUDA_GROW; i++)
-        cuda_finish(h, own.at, false, s,
-                    reinterpret_cast<struct cuda_result *>(result.at),
+        cuda_finish(v, false, s, reinterpret_cast<struct cuda_result *>(result.at),
                     reinterpret_cast<uint64_t *>(updates.at), stream);
     state.fetch();
     expect(state.host[0] == 1024, "doubled", double(state.host[0]), 1024);
-    expect(scale.host[0] == 1.0f / 512, "undone", double(scale.host[0]), 1.0 / 512);
+    expect(verdict.host[0] == 1.0f / 512, "undone", double(verdict.host[0]), 1.0 / 512);
     uint64_t taken;
     updates.fetch();
     memcpy(&taken, updates.host.data(), sizeof taken);
@@ -536,7 +532,7 @@ static void scaler()
     state.host = {1, 0};
     state.send();
     step(INFINITY, 0);
-    expect(head.host[2] == 1, "no smaller than one: bad", double(head.host[2]), 1);
+    expect(head[2] == 1, "no smaller than one: bad", double(head[2]), 1);
 }
 
 /* Squares beyond the range of floats. */

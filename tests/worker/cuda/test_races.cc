@@ -319,15 +319,15 @@ static void sequences(int n, int T, int C, enum cuda_type type)
     check("GELU and a sum", [=](run &r) {
         void *x = r.numbers(all, type), *y = r.room(bytes), *dx = r.room(bytes);
         struct cuda_activation gelu = {rows, 1.6f, 0.07f, false};
-        cuda_activation(gelu, x, y, stream);
-        cuda_activation_back(gelu, x, y, dx, stream);
+        cuda_activation(gelu, x, nullptr, y, stream);
+        cuda_activation(gelu, x, y, dx, stream);
         cuda_add(y, dx, int64_t(all), type, stream);
     });
     check("gated SiLU", [=](run &r) {
         struct cuda_activation silu = {rows, 1, 0, true};
         void *x = r.numbers(2 * all, type), *y = r.room(bytes), *dx = r.room(2 * bytes);
-        cuda_activation(silu, x, y, stream);
-        cuda_activation_back(silu, x, y, dx, stream);
+        cuda_activation(silu, x, nullptr, y, stream);
+        cuda_activation(silu, x, y, dx, stream);
     });
 }
 
@@ -365,10 +365,9 @@ static void token_losses(int n, int T, int K, enum cuda_type type)
         float *logits = r.floats(all);
         void *grads = type == CUDA_F32 ? logits : r.room(all * size_of(type));
         float *losses = static_cast<float *>(r.room(2 * size_t(n * T) * 4));
-        auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
-        struct cuda_loss l = {r.step(s), 0,    n,
-                              K,         0.1f, type,
-                              nullptr,   head, static_cast<float *>(r.room(4))};
+        auto *verdict =
+            static_cast<struct cuda_verdict *>(r.zeros(sizeof(struct cuda_verdict)));
+        struct cuda_loss l = {r.step(s), 0, n, K, 0.1f, type, nullptr, verdict};
         cuda_class_loss(&l, logits, tokens_of(r, n, T, K), T, 0, n * T, grads, losses,
                         stream);
         cuda_class_losses(&l, losses, T, stream);
@@ -394,12 +393,12 @@ static void losses(int n, int K, enum cuda_type type)
         float *logits = r.floats(size_t(n * K)), *targets = r.floats(size_t(n * K));
         struct cuda_scaler scaler = {1024, 0};
         auto *scale = static_cast<struct cuda_scaler *>(r.with(&scaler, sizeof scaler));
-        auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
-        float *own = static_cast<float *>(r.room(4));
+        auto *verdict =
+            static_cast<struct cuda_verdict *>(r.zeros(sizeof(struct cuda_verdict)));
         float *losses = static_cast<float *>(r.room(size_t(n) * 8));
         void *dy = r.room(size_t(n * K) * size_of(type));
         auto *right = static_cast<uint32_t *>(r.with(labels.data(), labels.size() * 4));
-        struct cuda_loss l = {r.step(s), 0, n, K, 0.1f, type, scale, head, own};
+        struct cuda_loss l = {r.step(s), 0, n, K, 0.1f, type, scale, verdict};
         cuda_class_loss(&l, logits, right, 0, 0, n, dy, losses, stream);
         cuda_class_losses(&l, losses, 0, stream);
         l.batch = 1;
@@ -422,10 +421,10 @@ static void optimisers(size_t n, size_t from)
         float *m = static_cast<float *>(r.zeros(n * 4));
         float *v = static_cast<float *>(r.zeros(n * 4)), *e = r.floats(n);
         auto *parts = static_cast<double *>(r.room(2 * CUDA_PARTS * sizeof(double)));
-        auto *head = static_cast<struct cuda_head *>(r.zeros(sizeof(struct cuda_head)));
+        auto *verdict =
+            static_cast<struct cuda_verdict *>(r.zeros(sizeof(struct cuda_verdict)));
         struct cuda_scaler scaler = {1024, 0};
         auto *scales = static_cast<struct cuda_scaler *>(r.with(&scaler, sizeof scaler));
-        float *scale = static_cast<float *>(r.room(4)), *own = r.floats(1);
         const size_t from_to[] = {9, 9 + n / 2};
         auto *borders = static_cast<size_t *>(r.with(from_to, sizeof from_to));
         auto *updates = static_cast<uint64_t *>(r.zeros(8));
@@ -434,7 +433,7 @@ static void optimisers(size_t n, size_t from)
         cuda_squares(g, int64_t(n), false, parts, stream);
         cuda_squares(g, int64_t(n), true, parts, stream);
         cuda_squares(w, int64_t(n), false, parts + CUDA_PARTS, stream);
-        cuda_judge(parts, 2, 0.5f, scales, head, scale, stream);
+        cuda_judge(parts, 2, 0.5f, scales, verdict, stream);
         static const char *const none[OPTIM_STATES] = {},
                                  *const one[OPTIM_STATES] = {"m"},
                                  *const two[OPTIM_STATES] = {"m", "v"};
@@ -447,18 +446,12 @@ static void optimisers(size_t n, size_t from)
             struct optim o = {&t, t.b1, t.b2, 0.01f, 0, 0.1f};
             o.nborders = 2;
             struct cuda_update u = {
-                w,
-                g,
-                {t.states[0] ? m : nullptr, t.states[1] ? v : nullptr, e},
-                7,
-                borders,
-                scale,
-                updates,
-                step,
-                head};
+                w,    g,       {t.states[0] ? m : nullptr, t.states[1] ? v : nullptr, e},
+                7,    borders, updates,
+                step, verdict};
             cuda_optimise(&u, &o, 0, n, 0, stream);
         }
-        cuda_finish(head, own, true, scales, result, updates, stream);
+        cuda_finish(verdict, true, scales, result, updates, stream);
     });
 }
 

@@ -61,7 +61,8 @@ struct cuda_head {
 struct cuda_verdict {
     float scale; /* the gradients' factor: clipping and unscaling */
     float own;   /* this rank's mean loss */
-    float unused[CUDA_HEAD - 2];
+    double norm; /* of the gradients, unscaled; only if they are judged */
+    float unused[CUDA_HEAD - 4];
     struct cuda_head head; /* summed over the ranks */
 };
 
@@ -264,8 +265,8 @@ void cuda_squares(const float *g, int64_t n, bool more, double *parts,
                   cudaStream_t stream);
 /* The norm of the gradients from `blocks` blocks of these parts, which are either each
  * rank's own or the same on all. If it is not finite the step is reported as skipped if
- * the loss scale is above 1 and no loss is bad, else as bad. The verdict's scale removes
- * the loss scale, and limits the norm to `most` (0: no limit), as
+ * the loss scale is above 1 and no loss is bad, else as bad. The verdict has the norm;
+ * its scale removes the loss scale, and limits the norm to `most` (0: no limit), as
  * torch.nn.utils.clip_grad_norm_ does. */
 void cuda_judge(const double *parts, int blocks, float most,
                 const struct cuda_scaler *scaler, struct cuda_verdict *v,

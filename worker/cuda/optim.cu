@@ -55,6 +55,7 @@ static __global__ void judge(const double *parts, int blocks, float most,
         return;
     double norm = sqrt(sum) / by;
     double fits = most > 0 && norm > (double)most ? (double)most / (norm + 1e-6) : 1;
+    v->norm = norm;
     v->scale = (float)(fits / by);
     if (norm - norm == 0)
         return;

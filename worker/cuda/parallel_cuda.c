@@ -30,12 +30,6 @@ struct told {
     uint64_t updates; /* before this one */
 };
 
-/* What the norm is computed from. */
-struct squares {
-    double parts[CUDA_PARTS];
-    struct cuda_head head;
-};
-
 struct device {
     struct device_job job;
     int index, size;
@@ -49,7 +43,7 @@ struct device {
     size_t *borders; /* the optimiser's */
     double *parts;
     struct told *told, *sent[SLOTS]; /* sent: pinned */
-    struct squares *squares;         /* pinned */
+    struct cuda_verdict *verdict;    /* pinned */
     cudaStream_t stream, caller;
     cudaEvent_t now, done[SLOTS]; /* done: a slot's last step */
     size_t reduced;               /* buckets */
@@ -101,7 +95,7 @@ static void allocate(struct device *d)
     d->told = device_alloc(m, "a step", sizeof *d->told);
     for (int i = 0; i < SLOTS; i++)
         d->sent[i] = pinned_alloc(m, sizeof *d->sent[i]);
-    d->squares = pinned_alloc(m, sizeof *d->squares);
+    d->verdict = pinned_alloc(m, sizeof *d->verdict);
 }
 
 static int make(struct device *d, struct ddp_err *err)
@@ -262,9 +256,7 @@ static void clip(struct device *d, double most)
     if (d->comm && d->shard)
         comm_all_reduce(d->comm, 0, d->parts, CUDA_PARTS, DDP_F64, d->stream);
     cuda_judge(d->parts, 1, (float)most, &t->scaler, &t->verdict, d->stream);
-    CUDA(cudaMemcpyAsync(d->squares->parts, d->parts, sizeof d->squares->parts,
-                         cudaMemcpyDeviceToHost, d->stream));
-    CUDA(cudaMemcpyAsync(&d->squares->head, &t->verdict.head, sizeof d->squares->head,
+    CUDA(cudaMemcpyAsync(d->verdict, &t->verdict, sizeof *d->verdict,
                          cudaMemcpyDeviceToHost, d->stream));
 }
 
@@ -296,17 +288,6 @@ static void copy_own(struct device *d, bool out)
     }
 }
 
-/* As the device decided: it has changed no weight if the norm is not finite. */
-static double norm_of(const struct device *d, double by)
-{
-    double sum = 0;
-    for (int i = 0; i < CUDA_PARTS; i++)
-        sum += d->squares->parts[i];
-    double norm = sqrt(sum) * by;
-    bool skipped = d->squares->head.sums.skipped > 0 || d->squares->head.sums.bad > 0;
-    return skipped && isfinite(norm) ? (double)INFINITY : norm;
-}
-
 static int cuda_step(struct device *d, const struct step_rule *how, double *norm,
                      struct ddp_err *err)
 {
@@ -331,8 +312,8 @@ static int cuda_step(struct device *d, const struct step_rule *how, double *norm
     if (normed)
         comm_await(d->comm, done, d->timeout_ms);
     TRY(cuda_outcome(err));
-    if (normed)
-        *norm = norm_of(d, (double)how->by);
+    if (normed) /* if it is not finite, no weight has changed */
+        *norm = d->verdict->norm;
     d->job.optim->counts.steps += isfinite(*norm) != 0;
     return 0;
 }

@@ -10,6 +10,8 @@
 
 #include <dlfcn.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +115,39 @@ LOOP_TEST(who_fails_is_named, ARRAY_LEN(teams))
 {
     int thing = -(3 + _i);
     assert_team(&teams[_i], fault_case, &thing);
+}
+
+/* A message from a host that is none of those watched in any case (failure_watch.h),
+ * while the other ranks call nothing. */
+static void far_case(struct ddp_group *g, const void *arg)
+{
+    enum { FAR = 3 };
+    struct ddp_err err = {""};
+    atomic_bool *told = *(atomic_bool *const *)arg;
+    int rank = ddp_group_rank(g);
+    take_memory(g);
+    if (rank == FAR) {
+        team_ok(g, ddp_send(g, a, 4, 0, 0, &err));
+        raise(SIGKILL);
+    }
+    int64_t began = now_ms();
+    if (rank == 0) {
+        team_ok(g, ddp_recv(g, a, 4, FAR, 0, &err));
+        team_assert(g, ddp_recv(g, a, 4, FAR, 0, &err) == -1, "a message of the dead");
+        team_assert(g, strstr(err.text, "rank 3 on "), "%s", err.text);
+        *told = true;
+    }
+    while (!*told && now_ms() - began < SOON_MS)
+        poll(NULL, 0, 10);
+    team_assert(g, *told, "too late");
+}
+
+TEST(a_death_far_away_is_told_to_who_waits_for_its_message)
+{
+    atomic_bool *told = team_shared(sizeof *told);
+    assert_team(
+        &(struct team){.size = 4, .layout = "abcd", .backend = "nccl", .expect_dead = 4},
+        far_case, &told);
 }
 
 /* ---- leaving ---- */

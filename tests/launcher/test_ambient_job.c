@@ -75,6 +75,11 @@ static const struct {
      {.node_rank = -1},
      NULL,
      "SLURM_NODEID is '', which is no number"},
+    {STEP "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_NODEID=2 "
+          "SLURM_STEP_TASKS_PER_NODE=1(x2)",
+     {.node_rank = -1},
+     NULL,
+     "SLURM_NODEID=2 of SLURM_STEP_NUM_NODES=2"},
     {STEP "SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=9 SLURM_LOCALID=1 SLURM_NODEID=1",
      {.node_rank = -1},
      NULL,

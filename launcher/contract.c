@@ -120,6 +120,18 @@ TEXT(ompi_version, "4.1.4")
 TEXT(node_list, f->node_list)
 TEXT(tasks_per_node, f->tasks_per_node)
 TEXT(tf_config, f->tf_config)
+TEXT(endpoints, f->endpoints)
+
+static const char *own_endpoint(const struct rank_facts *f, char buf[VALUE_SIZE])
+{
+    const char *at = f->endpoints;
+    for (int r = 0; at && r < f->rank; r++)
+        at += strcspn(at, ",") + 1;
+    if (at)
+        snprintf(buf, VALUE_SIZE, "%.*s", (int)strcspn(at, ","), at);
+    return at ? buf : NULL;
+}
+
 TEXT(gloo, f->store != STORE_RANK0 ? "gloo" : NULL)
 TEXT(hvd_addr, f->store == STORE_RANK0 ? NULL : f->kv_port ? "127.0.0.1" : f->master_addr)
 TEXT(hvd_port, f->store == STORE_RANK0 ? NULL
@@ -258,6 +270,14 @@ static const struct row {
      "a port of rank 0's host, by the name of the job"},
     {"DMLC_NUM_WORKER", size, IDENTITY, NAMES_DMLC, "the same as WORLD_SIZE"},
     {"DMLC_TASK_ID", rank, IDENTITY, NAMES_DMLC, "the same as RANK"},
+    {"PADDLE_TRAINER_ID", rank, IDENTITY, NAMES_PADDLE, "the same as RANK"},
+    {"PADDLE_TRAINERS_NUM", size, IDENTITY, NAMES_PADDLE, "the same as WORLD_SIZE"},
+    {"PADDLE_RANK_IN_NODE", local_rank, IDENTITY, NAMES_PADDLE, "the same as LOCAL_RANK"},
+    {"PADDLE_TRAINER_ENDPOINTS", endpoints, IDENTITY, NAMES_PADDLE,
+     "a port of each rank, by the name of the job"},
+    {"PADDLE_CURRENT_ENDPOINT", own_endpoint, IDENTITY, NAMES_PADDLE,
+     "that of this rank"},
+    {"FLAGS_selected_gpus", device_rank, DEFAULT, NAMES_PADDLE, "the same as LOCAL_RANK"},
     {"PMI_RANK", rank, IDENTITY, NAMES_PMI, "the same as RANK"},
     {"PMI_SIZE", size, IDENTITY, NAMES_PMI, "the same as WORLD_SIZE"},
     {"MPI_LOCALRANKID", local_rank, IDENTITY, NAMES_PMI, "the same as LOCAL_RANK"},
@@ -521,6 +541,8 @@ static const char *reader_of(const char *name)
         {"MPI_LOCAL*", "Intel MPI, scripts for mpiexec"},
         {"TF_CONFIG", "TensorFlow"},
         {"DMLC_*", "XGBoost"},
+        {"PADDLE_*", "PaddlePaddle"},
+        {"FLAGS_*", "PaddlePaddle"},
         {"*", "PyTorch and most others"},
     };
     size_t i = 0;
@@ -541,6 +563,7 @@ void contract_print(FILE *out)
         {NAMES_PMI, "with --rank-names pmi (default):"},
         {NAMES_TF, "with --rank-names tf:"},
         {NAMES_DMLC, "with --rank-names dmlc:"},
+        {NAMES_PADDLE, "with --rank-names paddle:"},
     };
     static const char *const kinds[] = {[IDENTITY] = "",
                                         [DEFAULT] = " [unless set]",

@@ -48,6 +48,7 @@ struct rank_facts {
     const char *node_list;      /* hosts of the job, "n1,n2", or NULL */
     const char *tasks_per_node; /* "4,4", or NULL */
     const char *tf_config;      /* JSON, or NULL */
+    const char *endpoints;      /* of all ranks, "n1:20001,n2:20001", or NULL */
     int tracker_port;           /* DMLC_TRACKER_PORT */
     enum store_mode store;
     int store_port; /* of ddprun's store, if MASTER_PORT is left to the one rank; 0:

@@ -35,7 +35,8 @@ enum rank_names {
     NAMES_PMI = 4,
     NAMES_ALL = 7, /* the default */
     NAMES_TF = 8,
-    NAMES_DMLC = 16
+    NAMES_DMLC = 16,
+    NAMES_PADDLE = 32
 };
 /* how agents are started on other hosts (transport/transport.h); DEFAULT: by the
  * allocation

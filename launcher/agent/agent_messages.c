@@ -105,7 +105,7 @@ static void take_plan(struct msg_job *job, struct msg_job *m)
     take_text(&job->master_addr, &m->master_addr);
     take_text(&job->node_list, &m->node_list);
     take_text(&job->tasks_per_node, &m->tasks_per_node);
-    take_text(&job->tf_workers, &m->tf_workers);
+    take_text(&job->endpoints, &m->endpoints);
 }
 
 static int handle_job(struct agent *a, const struct frame *f, struct ddp_err *err)

@@ -206,8 +206,20 @@ static void on_env_note(const struct env_note *n, void *arg)
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
 
-static const char tf_format[] = "{\"cluster\": {\"worker\": [%s]}, \"task\": "
-                                "{\"type\": \"worker\", \"index\": %u}}";
+/* TensorFlow's, in JSON; NULL: not wanted. */
+static char *tf_config_of(const struct msg_job *job, unsigned rank)
+{
+    if (!job->endpoints || !(job->rank_names & NAMES_TF))
+        return NULL;
+    char *text = xstrdup("{\"cluster\": {\"worker\": [\"");
+    for (const char *p = job->endpoints; *p; p += strcspn(p, ",")) {
+        bool more = *p == ',';
+        p += more;
+        xappendf(&text, "%s%.*s", more ? "\",\"" : "", (int)strcspn(p, ","), p);
+    }
+    xappendf(&text, "\"]}, \"task\": {\"type\": \"worker\", \"index\": %u}}", rank);
+    return text;
+}
 
 void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, bool note,
                    struct strv *env)
@@ -215,12 +227,12 @@ void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, 
     const struct msg_job *job = &a->job;
     const struct share_rank *sr = &a->share.ranks[local];
     const struct binding *b = &prep->bindings[local];
-    OWNED char *tf_config =
-        job->tf_workers ? xasprintf(tf_format, job->tf_workers, sr->rank) : NULL;
+    OWNED char *tf_config = tf_config_of(job, sr->rank);
     struct rank_facts facts = {
         .node_list = job->node_list,
         .tasks_per_node = job->tasks_per_node,
         .tf_config = tf_config,
+        .endpoints = job->endpoints,
         .tracker_port = (int)job->tracker_port,
         .rank = (int)sr->rank,
         .size = (int)job->nranks,

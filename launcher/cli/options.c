@@ -28,9 +28,15 @@ static const struct word elastic_words[] = {
     {"restart", ELASTIC_RESTART}, {"horovod", ELASTIC_HOROVOD}, {0}};
 static const struct word store_words[] = {
     {"auto", STORE_AUTO}, {"launcher", STORE_LAUNCHER}, {"rank0", STORE_RANK0}, {0}};
-static const struct word name_words[] = {
-    {"ompi", NAMES_OMPI}, {"slurm", NAMES_SLURM}, {"pmi", NAMES_PMI}, {"tf", NAMES_TF},
-    {"dmlc", NAMES_DMLC}, {"all", NAMES_ALL},     {"none", 0},        {0}};
+static const struct word name_words[] = {{"ompi", NAMES_OMPI},
+                                         {"slurm", NAMES_SLURM},
+                                         {"pmi", NAMES_PMI},
+                                         {"tf", NAMES_TF},
+                                         {"dmlc", NAMES_DMLC},
+                                         {"paddle", NAMES_PADDLE},
+                                         {"all", NAMES_ALL},
+                                         {"none", 0},
+                                         {0}};
 static const struct word mpi_words[] = {{"auto", MPI_AUTO}, {"pmix", MPI_PMIX},
                                         {"pmi", MPI_PMI},   {"pmi2", MPI_PMI},
                                         {"none", MPI_NONE}, {0}};
@@ -110,7 +116,8 @@ const struct option options[] = {
      "pass this variable to all ranks; may be repeated"},
     {"rank-names", "LIST", AT(rank_names), read_rank_names, 0, 0, name_words,
      "set rank and size under the names of ompi, slurm, pmi, too; all (default: these "
-     "three) or none; tf: TF_CONFIG of TensorFlow; dmlc: XGBoost's tracker"},
+     "three) or none; tf: TF_CONFIG of TensorFlow; dmlc: XGBoost's tracker; "
+     "paddle: PaddlePaddle's, with --store rank0"},
     {"mpi", "[auto|pmix|pmi|none]", AT(mpi), read_choice, 0, 0, mpi_words,
      "offer MPI programs PMIx, PMI (also: pmi2), both (auto, the default) or none"},
     {"store", "auto|launcher|rank0", AT(store), read_choice, 0, 0, store_words,

@@ -280,8 +280,8 @@ int read_rank_names(const struct option *o, const char *name, const char *text,
             w++;
         if (!w->text)
             return err_set(err,
-                           "%s is all, none, or a list of ompi, slurm, pmi, tf and dmlc, "
-                           "not '%.80s'",
+                           "%s is all, none, or a list of ompi, slurm, pmi, tf, dmlc and "
+                           "paddle, not '%.80s'",
                            name, text);
         names |= (unsigned)w->value;
         p += len;
@@ -289,6 +289,8 @@ int read_rank_names(const struct option *o, const char *name, const char *text,
             break;
     }
     opts->rank_names = names;
+    if (names & NAMES_PADDLE && opts->store == STORE_AUTO)
+        opts->store = STORE_RANK0; /* it is not PyTorch's */
     return 0;
 }
 

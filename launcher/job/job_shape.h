@@ -6,7 +6,7 @@
 #include "launcher/link/message.h"
 #include "launcher/place/plan.h"
 
-/* Set node_list, tasks_per_node, tf_workers and tracker_port of `job` by the plan. Those
+/* Set node_list, tasks_per_node, endpoints and tracker_port of `job` by the plan. Those
  * of a job that is too large for a variable stay NULL. */
 void job_shape(struct msg_job *job, const struct plan *plan);
 

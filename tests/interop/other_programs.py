@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TensorFlow, XGBoost, LightGBM, accelerate, Lightning, Hugging Face's Trainer: as their
+"""TensorFlow, PaddlePaddle, XGBoost, LightGBM, accelerate, Lightning, Hugging Face's Trainer: as their
 documentation writes them; transformers' Llama beside ddp-train."""
 
 import os
@@ -38,6 +38,11 @@ class Others(launch.LaunchTest):
         script = os.path.join(PROGRAMS, "tensorflow_sum.py")
         self.held("--rank-names", "all,tf", python, script, "TF_CONFIG")
         self.held(python, script, "slurm", launch.free_port())
+
+    def test_paddle(self):
+        python = python_with(self, "paddlepaddle-3.3.1", "paddlepaddle==3.3.1", seconds=400)
+        self.held("--rank-names", "all,paddle", "-x", "PADDLE_DISTRI_BACKEND=gloo", python,
+                  os.path.join(PROGRAMS, "paddle_sum.py"))
 
     def test_xgboost(self):
         python = python_with(self, "xgboost-3.2.0", "xgboost==3.2.0", seconds=300)

@@ -151,7 +151,7 @@ static const struct {
      "--output-from: '3-1': column 1: 3-1 counts down (try ddprun --help)"},
     {"-x =v prog", "-x takes NAME or NAME=value, not '=v' (try ddprun --help)"},
     {"--rank-names ompi,x prog",
-     "--rank-names is all, none, or a list of ompi, slurm, pmi, tf and dmlc, not 'ompi,x' "
+     "--rank-names is all, none, or a list of ompi, slurm, pmi, tf, dmlc and paddle, not 'ompi,x' "
      "(try ddprun --help)"},
     {"--tag-output=maybe prog",
      "--tag-output is auto, off or on, not 'maybe' (try ddprun --help)"},
@@ -366,7 +366,7 @@ TEST(every_option_fills_its_field)
 
     ck_ok(parse("--timeout 2m --start-timeout 5 --grace 250ms --ssh rsh --ssh-window 7 "
                 "--tree-width 0 --agent /a --dry-run --report -v --log-level debug "
-                "--virtual-local-rank --bind-to numa --tag-output=off --rank-names none "
+                "--virtual-local-rank --bind-to numa --tag-output=off --rank-names paddle "
                 "--stdin none p",
                 &o, &err),
           err);
@@ -381,7 +381,8 @@ TEST(every_option_fills_its_field)
     ck_assert_str_eq(o.log_level, "debug");
     ck_assert_int_eq((int)o.bind_to, (int)BIND_NUMA | (int)BIND_ONE_GPU);
     ck_assert_int_eq(o.tag_output, TAG_OFF);
-    ck_assert_uint_eq(o.rank_names, 0);
+    ck_assert_uint_eq(o.rank_names, NAMES_PADDLE);
+    ck_assert_int_eq(o.store, STORE_RANK0);
     ck_assert_int_eq(o.input, INPUT_NONE);
     opts_finish(&o);
 }

@@ -257,6 +257,19 @@ TEST(options_change_what_is_set)
 
 /* Names that are not requested are not set, and those of an outer launcher are removed.
  */
+TEST(each_paddle_rank_has_its_endpoint)
+{
+    struct rank_facts f = facts;
+    f.rank_names = NAMES_PADDLE;
+    f.endpoints = "n1:1,n1:2,n1:3,n1:4,n2:1,n2:2,n2:3,n2:4";
+    struct strv env = apply(&f, "FLAGS_selected_gpus=7", "");
+    ck_assert_str_eq(strv_env_get(&env, "PADDLE_TRAINER_ID"), "5");
+    ck_assert_str_eq(strv_env_get(&env, "PADDLE_TRAINER_ENDPOINTS"), f.endpoints);
+    ck_assert_str_eq(strv_env_get(&env, "PADDLE_CURRENT_ENDPOINT"), "n2:2");
+    ck_assert_str_eq(strv_env_get(&env, "FLAGS_selected_gpus"), "7");
+    strv_finish(&env);
+}
+
 TEST(rank_names_narrow_the_set)
 {
     static const char *const first[] = {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID",

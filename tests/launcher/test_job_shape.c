@@ -23,9 +23,8 @@ TEST(the_job_as_text)
         job_shape(&job, &plan);
         ck_assert_str_eq(job.node_list, "n1,n2");
         ck_assert_str_eq(job.tasks_per_node, "2,1");
-        ck_assert_int_eq(sscanf(job.tf_workers, "\"n1:%u\",\"n2:%u\",\"n1:%u\"", &port,
-                                &other, &third),
-                         3);
+        ck_assert_int_eq(
+            sscanf(job.endpoints, "n1:%u,n2:%u,n1:%u", &port, &other, &third), 3);
     }
     ck_assert_uint_ge(port, 20000);
     ck_assert_uint_lt(port, 30000);
@@ -41,7 +40,7 @@ TEST(only_what_is_wanted_and_fits)
     struct msg_job job = {.id = xstrdup("job"), .rank_names = NAMES_ALL};
     job_shape(&job, &plan);
     ck_assert_ptr_nonnull(job.node_list);
-    ck_assert_ptr_null(job.tf_workers);
+    ck_assert_ptr_null(job.endpoints);
     plan.nnodes = 1025;
     job_shape(&job, &plan);
     ck_assert_ptr_null(job.node_list);

@@ -206,19 +206,23 @@ static void on_env_note(const struct env_note *n, void *arg)
                  n->old ? " ('" : "", n->old ? n->old : "", n->old ? "')" : "");
 }
 
+static const char tf_format[] = "{\"cluster\": {\"worker\": [\"%s\"]}, \"task\": "
+                                "{\"type\": \"worker\", \"index\": %u}}";
+
 /* TensorFlow's, in JSON; NULL: not wanted. */
 static char *tf_config_of(const struct msg_job *job, unsigned rank)
 {
-    if (!job->endpoints || !(job->rank_names & NAMES_TF))
+    const char *p = job->endpoints;
+    if (!p || !(job->rank_names & NAMES_TF))
         return NULL;
-    char *text = xstrdup("{\"cluster\": {\"worker\": [\"");
-    for (const char *p = job->endpoints; *p; p += strcspn(p, ",")) {
-        bool more = *p == ',';
-        p += more;
-        xappendf(&text, "%s%.*s", more ? "\",\"" : "", (int)strcspn(p, ","), p);
+    OWNED char *list = xcalloc(3 * strlen(p) + 1, 1);
+    for (char *to = list; *p; p++) {
+        if (*p == ',')
+            to = stpcpy(to, "\",\"");
+        else
+            *to++ = *p;
     }
-    xappendf(&text, "\"]}, \"task\": {\"type\": \"worker\", \"index\": %u}}", rank);
-    return text;
+    return xasprintf(tf_format, list, rank);
 }
 
 void rank_env_make(struct agent *a, const struct prepare *prep, uint32_t local, bool note,

@@ -164,16 +164,15 @@ static int meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
 
 static void set_world_ranks(struct layout *l, const struct bootstrap *m)
 {
-    bool same = true;
+    const struct layout *parent = &m->parent->layout;
+    int same = 0;
+    while (same < m->size && layout_world(parent, m->ranks[same]) == same)
+        same++;
+    if (same == m->size)
+        return;
     l->world_ranks = xcalloc((size_t)m->size, sizeof *m->ranks);
-    for (int i = 0; i < m->size; i++) {
-        l->world_ranks[i] = layout_world(&m->parent->layout, m->ranks[i]);
-        same = same && l->world_ranks[i] == i;
-    }
-    if (same) {
-        free(l->world_ranks);
-        l->world_ranks = NULL;
-    }
+    for (int i = 0; i < m->size; i++)
+        l->world_ranks[i] = layout_world(parent, m->ranks[i]);
 }
 
 int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,

@@ -108,18 +108,14 @@ static int place_in(const struct ddp_group *g, const int *ranks, int n,
                : err_set(err, "rank %d makes a group that it is not in", g->layout.rank);
 }
 
-struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
-                                struct ddp_err *err)
+/* A group of these ranks, of which this one is at `me`. */
+static struct ddp_group *make(struct ddp_group *g, char *owned_name, size_t arena_bytes,
+                              const int *ranks, int n, int me, struct ddp_err *err)
 {
-    int me;
-    struct ddp_err unwanted;
-    err = err ? err : &unwanted;
-    if (group_check_failures(g, err) < 0 || (me = place_in(g, ranks, n, err)) < 0)
-        return NULL;
     struct ddp_group *sub = group_new();
-    sub->name = xasprintf("%s.%u", g->name, g->nsubgroups++);
+    sub->name = owned_name;
     sub->timeout_ms = g->timeout_ms;
-    sub->arena_bytes = g->arena_bytes;
+    sub->arena_bytes = arena_bytes;
     sub->alone = g->alone;
     sub->backend = g->backend;
     sub->family = g->family;
@@ -135,6 +131,35 @@ struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
         return NULL;
     }
     return sub;
+}
+
+struct ddp_group *ddp_group_sub(struct ddp_group *g, const int *ranks, int n,
+                                struct ddp_err *err)
+{
+    int me;
+    struct ddp_err unwanted;
+    err = err ? err : &unwanted;
+    if (group_check_failures(g, err) < 0 || (me = place_in(g, ranks, n, err)) < 0)
+        return NULL;
+    char *name = xasprintf("%s.%u", g->name, g->nsubgroups++);
+    return make(g, name, g->arena_bytes, ranks, n, me, err);
+}
+
+int group_replace(struct ddp_group **g, const char *name, size_t arena_bytes,
+                  struct ddp_err *err)
+{
+    int n = (*g)->layout.size;
+    OWNED int *all = xcalloc((size_t)n, sizeof *all);
+    for (int i = 0; i < n; i++)
+        all[i] = i;
+    TRY(group_check_failures(*g, err));
+    struct ddp_group *sub =
+        make(*g, xstrdup(name), arena_bytes, all, n, (*g)->layout.rank, err);
+    if (!sub)
+        return -1;
+    ddp_group_destroy(*g);
+    *g = sub;
+    return 0;
 }
 
 struct wish {
@@ -168,17 +193,4 @@ int ddp_group_split(struct ddp_group *g, int colour, int key, struct ddp_group *
     }
     *sub = ddp_group_sub(g, ranks, n, err);
     return *sub ? 0 : -1;
-}
-
-int group_replace(struct ddp_group **g, const char *name, size_t arena_bytes,
-                  struct ddp_err *err)
-{
-    struct ddp_group *sub;
-    (*g)->arena_bytes = arena_bytes;
-    TRY(ddp_group_split(*g, 0, 0, &sub, err));
-    free(sub->name);
-    sub->name = xstrdup(name);
-    ddp_group_destroy(*g);
-    *g = sub;
-    return 0;
 }

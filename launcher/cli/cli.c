@@ -368,6 +368,8 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
     if (check_rest(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
         return -1;
     be_horovodrun(opts);
+    if (opts->rank_names & NAMES_PADDLE && opts->store == STORE_AUTO)
+        opts->store = STORE_RANK0; /* PaddlePaddle's store has a protocol of its own */
     if (opts->as && opts->node_rank == 0 && opts->nnodes == 0)
         opts->nnodes = 1; /* the default of torchrun and accelerate */
     if (count_hosts(opts, err) == 0 && check_discovery(opts, err) == 0 &&

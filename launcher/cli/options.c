@@ -122,7 +122,7 @@ const struct option options[] = {
      "offer MPI programs PMIx, PMI (also: pmi2), both (auto, the default) or none"},
     {"store", "auto|launcher|rank0", AT(store), read_choice, 0, 0, store_words,
      "launcher: ddprun runs the store at MASTER_PORT; rank0: rank 0 of the program does; "
-     "auto (default): rank0 in a job of one rank"},
+     "auto (default): rank0 in a job of one rank, and with --rank-names paddle"},
     {"store-port", "PORT", AT(store_port), read_number, 1, 65535, NULL,
      "MASTER_PORT; default: any free port"},
     {"master-port", "PORT", AT(master_port), read_number, 1, 65535, NULL,

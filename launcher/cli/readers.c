@@ -289,8 +289,6 @@ int read_rank_names(const struct option *o, const char *name, const char *text,
             break;
     }
     opts->rank_names = names;
-    if (names & NAMES_PADDLE && opts->store == STORE_AUTO)
-        opts->store = STORE_RANK0; /* it is not PyTorch's */
     return 0;
 }
 

@@ -366,7 +366,7 @@ TEST(every_option_fills_its_field)
 
     ck_ok(parse("--timeout 2m --start-timeout 5 --grace 250ms --ssh rsh --ssh-window 7 "
                 "--tree-width 0 --agent /a --dry-run --report -v --log-level debug "
-                "--virtual-local-rank --bind-to numa --tag-output=off --rank-names paddle "
+                "--virtual-local-rank --bind-to numa --tag-output=off --rank-names none "
                 "--stdin none p",
                 &o, &err),
           err);
@@ -381,10 +381,29 @@ TEST(every_option_fills_its_field)
     ck_assert_str_eq(o.log_level, "debug");
     ck_assert_int_eq((int)o.bind_to, (int)BIND_NUMA | (int)BIND_ONE_GPU);
     ck_assert_int_eq(o.tag_output, TAG_OFF);
-    ck_assert_uint_eq(o.rank_names, NAMES_PADDLE);
-    ck_assert_int_eq(o.store, STORE_RANK0);
+    ck_assert_uint_eq(o.rank_names, 0);
+    ck_assert_int_eq(o.store, STORE_AUTO);
     ck_assert_int_eq(o.input, INPUT_NONE);
     opts_finish(&o);
+}
+
+/* The last --rank-names counts; a --store that was given stays. */
+TEST(the_store_of_paddle_is_rank_0s)
+{
+    static const struct {
+        const char *line;
+        enum store_mode store;
+    } lines[] = {{"--rank-names all,paddle p", STORE_RANK0},
+                 {"--rank-names paddle --rank-names all p", STORE_AUTO},
+                 {"--rank-names paddle --store auto p", STORE_RANK0},
+                 {"--store launcher --rank-names paddle p", STORE_LAUNCHER}};
+    for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        struct opts o;
+        struct ddp_err err = {""};
+        ck_ok(parse(lines[i].line, &o, &err), err);
+        ck_assert_msg(o.store == lines[i].store, "%s", lines[i].line);
+        opts_finish(&o);
+    }
 }
 
 TEST(the_table_of_variables_needs_no_program)

@@ -255,8 +255,6 @@ TEST(options_change_what_is_set)
     strv_finish(&env);
 }
 
-/* Names that are not requested are not set, and those of an outer launcher are removed.
- */
 TEST(each_paddle_rank_has_its_endpoint)
 {
     struct rank_facts f = facts;
@@ -270,6 +268,8 @@ TEST(each_paddle_rank_has_its_endpoint)
     strv_finish(&env);
 }
 
+/* Names that are not requested are not set, and those of an outer launcher are removed.
+ */
 TEST(rank_names_narrow_the_set)
 {
     static const char *const first[] = {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID",

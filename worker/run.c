@@ -55,7 +55,7 @@ void run_destroy(struct run *run)
 
 bool run_is_culprit(const struct run *run)
 {
-    /* when the group has failed, the culprit may be who has died */
+    /* the culprit may be the rank that has died: then each rank prints the error */
     return run->culprit < 0 || run->culprit == run->rank || run->group->broken;
 }
 

@@ -203,8 +203,8 @@ struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_
         err_set(err,
                 "store at %s does not let this process in: it closed the connection at "
                 "once; its messages say why (it serves its own job only, unless started "
-                "with --store-open; ddpstored: --open), or it is that of a PyTorch "
-                "before 2.5",
+                "with --store-open; ddpstored: --open), or it is the store of a "
+                "PyTorch before 2.5",
                 s->x.peer);
     ddp_store_close(s);
     return NULL;

@@ -381,11 +381,13 @@ class Metrics(WatchTest):
 
     def test_a_file_that_is_not_written_is_told(self):
         """The program that writes it stands still."""
-        file = self.path("ddprun.prom")
-        job = self.start_sh(1, "echo up; cat", "--metrics", file, stdin="")
+        file, stopped = self.path("ddprun.prom"), self.path("stopped")
+        job = self.start_sh(1, f"echo up; until [ -e {stopped} ]; do sleep 0.05; done", "--metrics", file)
         self.wait_for(job, "up")
         view, = (pid for pid, line in launch.marked(self.mark).items() if "ddprun-view serve" in line)
         os.kill(view, signal.SIGSTOP)
+        with open(stopped, "w", encoding="utf-8"):
+            pass
         job.wait()
         self.assert_ended(job, 0)
         self.assertIn(f"ddprun: warning: --metrics: the end of the job is not in '{file}', as it ", job.err)

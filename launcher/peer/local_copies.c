@@ -116,13 +116,13 @@ static void fill_report(const struct ambient_job *o, struct report *r)
 }
 
 /* Receive one instance's report; the caller may be any process. */
-static bool admit(struct local_copies *m, int fd, int64_t deadline_ms,
+static bool admit(struct local_copies *m, int fd, int64_t *deadline_ms,
                   struct report *reports)
 {
     struct report r;
     bool ours;
     peer_pid(fd, &ours);
-    if (!ours || sock_await(fd, POLLIN, deadline_ms) < 0 ||
+    if (!ours || sock_await_extend(fd, POLLIN, deadline_ms) < 0 ||
         recv(fd, &r, sizeof r, 0) != (ssize_t)sizeof r || r.local_rank < 1 ||
         r.local_rank >= m->n || m->fds[r.local_rank] >= 0)
         return false;
@@ -179,13 +179,13 @@ struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t dead
         listen(listener, 512) < 0)
         rc = err_errno(err, "cannot listen for the other instances on this node");
     while (rc == 0 && have < m->n) {
-        if (now_ms() >= deadline_ms || /* strangers may keep connecting */
-            sock_await(listener, POLLIN, deadline_ms) < 0) {
+        if (sock_await_extend(listener, POLLIN, &deadline_ms) < 0 ||
+            now_ms() >= deadline_ms) { /* strangers may keep connecting */
             rc = missing(m, o, err);
             break;
         }
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0 && admit(m, fd, deadline_ms, reports))
+        if (fd >= 0 && admit(m, fd, &deadline_ms, reports))
             have++;
         else if (fd >= 0)
             close(fd);
@@ -230,16 +230,18 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
     struct sockaddr_un sa;
     socklen_t len = address(o, &sa);
     for (;;) {
+        int64_t began_ms = now_ms();
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, len) == 0)
             return fd;
         close_fd(&fd);
+        sleep_ms(RETRY_MS);
+        limit_extend(&deadline_ms, began_ms, RETRY_MS);
         if (now_ms() >= deadline_ms)
             return err_set(err,
                            "%s has started %d instances of ddprun on this node, and the "
                            "first of them does not answer",
                            o->by, o->local_size);
-        sleep_ms(RETRY_MS);
     }
 }
 

@@ -13,7 +13,8 @@
 
 struct local_copies;
 
-/* Wait for the other local_size - 1. NULL with `err` when one does not report in time. */
+/* Wait for the other local_size - 1. NULL with `err` when one does not report in time:
+ * `deadline_ms`, moved by time in which this process is stopped (common/limit.h). */
 struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t deadline_ms,
                                        struct ddp_err *err);
 /* Readable when one of them has ended; -1: there are none (NULL is fine). Borrowed; never
@@ -24,7 +25,8 @@ void local_copies_end(struct local_copies *m, int code);
 /* Free `m` without sending: in a fork of the leader. */
 void local_copies_forget(struct local_copies *m);
 
-/* The other instances: wait for the exit code and return it. */
+/* The other instances: find the leader by the same deadline, wait for the exit code and
+ * return it. */
 int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
                         struct ddp_err *err);
 

@@ -134,15 +134,15 @@ static int plan_dry_run(const struct ambient_job *o, struct peers *peers)
 
 /* No variable of Hydra distinguishes one mpiexec from another; but the name of its
  * key-value space is the same on all hosts of one mpiexec, and no other's. */
-static int ask_hydra(struct ambient_job *o, int64_t deadline_ms, struct ddp_err *err)
+static int ask_hydra(struct ambient_job *o, int64_t *deadline_ms, struct ddp_err *err)
 {
     char name[PMI_CLIENT_LINE], line[PMI_CLIENT_LINE];
     const char *fd = getenv("PMI_FD");
     if (!fd)
         return err_set(err,
                        "PMI_SIZE is set, but PMI_FD, which leads to mpiexec, is not");
-    if (pmi_client_begin(atoi(fd), name, &deadline_ms, err) < 0 ||
-        pmi_client_ask(atoi(fd), "cmd=finalize\n", "finalize_ack", line, &deadline_ms,
+    if (pmi_client_begin(atoi(fd), name, deadline_ms, err) < 0 ||
+        pmi_client_ask(atoi(fd), "cmd=finalize\n", "finalize_ack", line, deadline_ms,
                        err) < 0)
         return -1;
     free(o->id);
@@ -159,7 +159,7 @@ int peer_take_part(struct opts *opts, struct ambient_job *o, struct peers *peers
     *code = 0;
     if (opts->dry_run)
         return plan_dry_run(o, peers);
-    if (!o->id[0] && ask_hydra(o, deadline_ms, &err) < 0) {
+    if (!o->id[0] && ask_hydra(o, &deadline_ms, &err) < 0) {
         *code = failed(&err, EXIT_CANNOT_START);
         return 0;
     }

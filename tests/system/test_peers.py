@@ -454,14 +454,15 @@ class Keys(Peers):
 class Copies(Peers):
     """Started once per rank, as mpirun does it, on one machine."""
 
+    def copy(self, r, n, *args, **how):
+        return self.start(*args, env={
+            **self.env, "PMIX_NAMESPACE": f"ns-{self.port}", "OMPI_COMM_WORLD_RANK": str(r),
+            "OMPI_COMM_WORLD_SIZE": str(n), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(n), "CUDA_VISIBLE_DEVICES": str(r + 4),
+            "MINE": "a b"}, **how)
+
     def copies(self, n, *args, **how):
-        return [
-            self.start(*args, env={
-                **self.env, "PMIX_NAMESPACE": f"ns-{self.port}", "OMPI_COMM_WORLD_RANK": str(r),
-                "OMPI_COMM_WORLD_SIZE": str(n), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
-                "OMPI_COMM_WORLD_LOCAL_SIZE": str(n), "CUDA_VISIBLE_DEVICES": str(r + 4),
-                "MINE": "a b"}, **how)
-            for r in range(n)]
+        return [self.copy(r, n, *args, **how) for r in range(n)]
 
     def test_one_leads_and_the_others_wait(self):
         os.mkdir(self.path("there"))
@@ -483,6 +484,22 @@ class Copies(Peers):
         launches[1].signal(signal.SIGINT)
         self.all_end(launches, 143)
         self.assertEqual(launches[0].out.count("bye\n"), 2)
+
+    def test_the_leader_stands_still_while_it_waits(self):
+        self.stands_still(0)
+
+    def test_one_stands_still_while_it_looks_for_the_leader(self):
+        self.stands_still(1)
+
+    def stands_still(self, r):
+        """For longer than its start-timeout."""
+        waiting = self.copy(r, 2, "--start-timeout", 4, "true")
+        wait_until_settled(waiting.mark)
+        waiting.signal(signal.SIGSTOP)
+        time.sleep(6)
+        waiting.signal(signal.SIGCONT)
+        time.sleep(0.5)
+        self.all_end([waiting, self.copy(1 - r, 2, "true")], 0)
 
     def test_one_that_waits_is_killed_and_ends_all(self):
         launches = self.copies(3, "sh", "-c", "echo up; sleep 60")

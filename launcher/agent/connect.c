@@ -123,7 +123,8 @@ static bool prove(struct calls *c, const struct pollfd *f, struct ddp_err *err)
     const struct pollfd *got = NULL;
     struct handshake h;
     int out = f == c->in ? STDOUT_FILENO : f->fd;
-    bool ok = bootstrap_answer(c->s, f->fd, out, now_ms() + TRY_MS, &h, err) == 0;
+    bool ok = bootstrap_answer(&c->s->key, c->s->node, f->fd, out, now_ms() + TRY_MS, &h,
+                               err) == 0;
     while (ok && !got && c->left_ms > 0)
         got = await(c, fds, c->out->announced ? 1 : 2, TRY_MS);
     c->ended |= got == &fds[1];

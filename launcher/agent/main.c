@@ -39,9 +39,6 @@ static int be_agent(int guard, void *arg)
 {
     struct bootstrap *s = arg;
     struct ddp_err err;
-    struct secret key = s->key;
-    if (s->of_job)
-        handshake_node_key(&s->key, s->node, &key);
     struct connected c = {.fd = -1};
     if (s->parent.name) {
         c.fd = bootstrap_connect_parent(s, now_ms() + PARENT_MS, &c.keys, &err);
@@ -57,7 +54,7 @@ static int be_agent(int guard, void *arg)
         .keys = &c.keys,
         .relays = true,
         .listen = s->listen,
-        .key = &key,
+        .key = &s->key,
         .lifelines = {s->detached || c.announced ? -1 : STDIN_FILENO, guard},
         .log_level = s->log_level};
     return agent_run(&setup);
@@ -83,9 +80,11 @@ static int read_bootstrap(const char *path, struct bootstrap *s, struct ddp_err 
     /* Slurm's name for the node first: it may differ from the host name */
     const char *slurm = getenv("SLURMD_NODENAME");
     gethostname(own, sizeof own - 1);
-    if ((slurm && bootstrap_take_node(s, slurm)) || bootstrap_take_node(s, own))
-        return 0;
-    return err_set(err, "there is no work for a host called '%s'", slurm ? slurm : own);
+    if (!(slurm && bootstrap_take_node(s, slurm)) && !bootstrap_take_node(s, own))
+        return err_set(err, "there is no work for a host called '%s'",
+                       slurm ? slurm : own);
+    handshake_node_key(&s->key, s->node, &s->key); /* it was the job's */
+    return 0;
 }
 
 int main(int argc, char **argv)

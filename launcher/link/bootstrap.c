@@ -153,7 +153,6 @@ static int parse_nodes(const char *rest, struct bootstrap *s, struct ddp_err *er
     TRY(hostlist_expand(end + 1, &names, err));
     if (names.n > NODES_MAX - first || s->nnodes + names.n > NODES_MAX)
         return err_set(err, "'%s' has too many nodes", rest);
-    s->of_job = true;
     for (size_t i = 0; i < names.n; i++)
         bootstrap_add_node(s, (unsigned)(first + i), names.v[i]);
     return 0;
@@ -295,9 +294,8 @@ int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_
 
 /* --- connecting --------------------------------------------------------------------- */
 
-/* `key`: of the link. */
-static int answer(const struct secret *key, unsigned node, int in, int out,
-                  int64_t deadline_ms, struct handshake *h, struct ddp_err *err)
+int bootstrap_answer(const struct secret *key, unsigned node, int in, int out,
+                     int64_t deadline_ms, struct handshake *h, struct ddp_err *err)
 {
     unsigned char offer[HANDSHAKE_OFFER], bytes[HANDSHAKE_ANSWER];
     if (sock_read_all(in, offer, sizeof offer, deadline_ms) < 0)
@@ -309,17 +307,6 @@ static int answer(const struct secret *key, unsigned node, int in, int out,
     if (sock_write_all(out, bytes, sizeof bytes, deadline_ms) < 0)
         return err_errno(err, "the handshake was not completed");
     return 0;
-}
-
-int bootstrap_answer(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
-                     struct handshake *h, struct ddp_err *err)
-{
-    struct secret key = s->key;
-    if (s->of_job)
-        handshake_node_key(&s->key, s->node, &key);
-    int rc = answer(&key, s->node, in, out, deadline_ms, h, err);
-    secret_wipe(&key, sizeof key);
-    return rc;
 }
 
 int bootstrap_confirm(struct handshake *h, int in, int64_t deadline_ms,
@@ -351,7 +338,8 @@ static int connect_one(const struct bootstrap *s, const char *addrs, int64_t *le
     struct handshake h;
     int64_t began_ms = now_ms(), asked_ms = TRY_MS < *left_ms ? TRY_MS : *left_ms;
     int fd = bootstrap_call(addrs, began_ms + asked_ms, err);
-    bool ok = fd >= 0 && bootstrap_answer(s, fd, fd, began_ms + asked_ms, &h, err) == 0;
+    bool ok = fd >= 0 && bootstrap_answer(&s->key, s->node, fd, fd, began_ms + asked_ms,
+                                          &h, err) == 0;
     if (ok) {
         asked_ms = *left_ms;
         ok = bootstrap_confirm(&h, fd, began_ms + asked_ms, keys, err) == 0;
@@ -393,7 +381,7 @@ static int try_parent(const struct bootstrap *s, int64_t deadline_ms,
             break; /* no such name: nothing changes that */
         if (fd < 0)
             continue;
-        if (answer(&p->key, s->node, fd, fd, until, &h, err) < 0 ||
+        if (bootstrap_answer(&p->key, s->node, fd, fd, until, &h, err) < 0 ||
             bootstrap_confirm(&h, fd, deadline_ms, keys, err) < 0) {
             close(fd);
             fd = -1;

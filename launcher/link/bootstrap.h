@@ -41,8 +41,7 @@
 enum { BOOTSTRAP_PORTS = 4 };
 
 struct bootstrap {
-    struct secret key;
-    bool of_job; /* `key` is the job's: several nodes get the same lines */
+    struct secret key; /* the node's; with `nodes` the job's */
     unsigned node;
     char *name, *log_level; /* owned; log_level may be NULL; so may name, with `nodes` */
     struct strv calls;      /* "ADDRESS PORT" */
@@ -90,9 +89,10 @@ void bootstrap_finish(struct bootstrap *s);
 int bootstrap_call(const char *addrs, int64_t deadline_ms, struct ddp_err *err);
 /* Authenticate to the launcher at the other end of `in` and `out` (non-blocking): read
  * its offer and send the answer; then read the proof, which gives the keys of the link.
+ * `key` is that of the node, or of the link to its parent.
  * The caller wipes `h`. -1 with errno: ETIMEDOUT; ECONNRESET: it has closed; EPROTO. */
-int bootstrap_answer(const struct bootstrap *s, int in, int out, int64_t deadline_ms,
-                     struct handshake *h, struct ddp_err *err);
+int bootstrap_answer(const struct secret *key, unsigned node, int in, int out,
+                     int64_t deadline_ms, struct handshake *h, struct ddp_err *err);
 int bootstrap_confirm(struct handshake *h, int in, int64_t deadline_ms,
                       struct link_keys *keys, struct ddp_err *err);
 

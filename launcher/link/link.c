@@ -146,8 +146,9 @@ static ssize_t read_some(struct evbuffer *to, int fd)
     return n;
 }
 
-static void link_readable(struct link *l)
+static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
+    struct link *l = arg;
     ssize_t n = read_some(l->sealed ? l->records : l->in, l->fd);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -204,11 +205,6 @@ static void on_flush(void *arg)
     struct link *l = arg;
     l->flush_posted = false;
     link_writable(l);
-}
-
-static void on_readable(evutil_socket_t fd, short what, void *arg)
-{
-    link_readable(arg);
 }
 
 static void on_writable(evutil_socket_t fd, short what, void *arg)

@@ -20,10 +20,10 @@ enum kind {
     BOOL,
     U8,
     U32,
-    PROTOCOL,
-    I32,
-    I64,
+    PROTOCOL = U32,
+    I32 = U32,
     U64,
+    I64 = U64,
     TEXT,
     LIST,
     ADDRESS,
@@ -36,9 +36,8 @@ enum kind {
 /* The fewest bytes that a field takes: a count that needs more than there are is refused
  * before memory is allocated for it. */
 static const uint8_t least[] = {
-    [BOOL] = 1,  [U8] = 1,   [U32] = 4,     [PROTOCOL] = 4, [I32] = 4,
-    [I64] = 8,   [U64] = 8,  [TEXT] = 4,    [LIST] = 4,     [ADDRESS] = 7,
-    [BYTES] = 4, [REST] = 0, [NUMBERS] = 4, [RECORDS] = 4,
+    [BOOL] = 1,    [U8] = 1,    [U32] = 4,  [U64] = 8,     [TEXT] = 4,    [LIST] = 4,
+    [ADDRESS] = 7, [BYTES] = 4, [REST] = 0, [NUMBERS] = 4, [RECORDS] = 4,
 };
 
 struct field {
@@ -175,11 +174,8 @@ static void pack_field(const struct field *f, const void *m, struct pack *k)
         pack_u8(k, *(const uint32_t *)p);
         break;
     case U32:
-    case PROTOCOL:
-    case I32:
         pack_u32(k, *(const uint32_t *)p);
         break;
-    case I64:
     case U64:
         pack_u64(k, *(const uint64_t *)p);
         break;
@@ -287,11 +283,6 @@ static void unpack_field(const struct field *f, void *m, struct unpack *u)
     case U32:
         unpack_number(f, unpack_u32(u), p, u);
         break;
-    case PROTOCOL:
-    case I32:
-        *(uint32_t *)p = unpack_u32(u);
-        break;
-    case I64:
     case U64:
         *(uint64_t *)p = unpack_u64(u);
         break;

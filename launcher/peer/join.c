@@ -98,7 +98,7 @@ static int try_meeting_file(struct joiner *m, struct ddp_err *err)
     if (found <= 0)
         return found < 0 ? -1 : check_no_file(m, err);
     s.node = (unsigned)m->job->rank;
-    s.of_job = true;
+    handshake_node_key(&s.key, s.node, &s.key);
     if (m->head) { /* the user's address first */
         struct strv calls = {0};
         strv_pushf(&calls, "%s %d", m->head, m->port);
@@ -112,8 +112,8 @@ static int try_meeting_file(struct joiner *m, struct ddp_err *err)
 
 static int try_address(struct joiner *m, struct ddp_err *err)
 {
-    struct bootstrap s = {
-        .key = m->k->key, .of_job = true, .node = (unsigned)m->job->rank};
+    struct bootstrap s = {.node = (unsigned)m->job->rank};
+    handshake_node_key(&m->k->key, s.node, &s.key);
     strv_pushf(&s.calls, "%s %d", m->head, m->port);
     m->fd = bootstrap_connect(&s, &m->left_ms, &m->keys, err);
     if (m->fd < 0 && errno == ECONNRESET)
@@ -224,8 +224,7 @@ static int describe(struct joiner *m, struct ddp_err *err)
     envfwd_collect(environ, &o->export_env, false, &m->own.env, &m->own.user_set,
                    &missing);
     strv_push_all(&m->own.argv, o->argv);
-    for (size_t i = 0; i < o->apps.n; i++)
-        strv_push(&m->own.apps, o->apps.v[i]);
+    strv_push_all(&m->own.apps, o->apps.v);
     m->own.preload = xstrdup(o->preload);
     m->own.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
     if (!m->own.wdir)

@@ -248,7 +248,7 @@ TEST(the_node_is_found_by_the_host_name)
     ck_assert_ptr_nonnull(
         strstr(text, "\nnodes 0 node[001-003]\nnodes 5 login,a.x.org\n"));
     ck_ok(bootstrap_parse(text, &t, &err), err);
-    ck_assert(t.detached && t.stdio && t.of_job);
+    ck_assert(t.detached && t.stdio);
     ck_assert_ptr_null(t.name);
     for (size_t i = 0; i < 5; i++) {
         ck_assert(bootstrap_take_node(&t, names[i]));

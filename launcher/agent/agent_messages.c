@@ -21,8 +21,7 @@
 static void replace(struct strv *v, const struct strv *by)
 {
     strv_finish(v);
-    if (by->n > 0)
-        strv_push_all(v, by->v);
+    strv_push_all(v, by->v);
 }
 
 /* A peer that joined the wrong head must not run that head's program: command,

@@ -142,14 +142,6 @@ static bool is_left(const struct proc *p)
            (!has_ended(p) || tracer_of(p->is.pid) > 0);
 }
 
-/* The kernel function in which a process sleeps; "" if it cannot be read. */
-static void read_wchan(int pid, char *text, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/wchan", pid);
-    read_start(path, text, size);
-}
-
 static void describe(const struct proc *p, FILE *out)
 {
     char path[64], wchan[64];
@@ -157,7 +149,9 @@ static void describe(const struct proc *p, FILE *out)
     int pid = (int)p->is.pid, tracer = (int)tracer_of(pid);
     struct ancestry_proc t = p->is;
     int tid = p->is.state == 'Z' ? (int)living_thread(pid, &t) : 0;
-    read_wchan(tid > 0 ? tid : pid, wchan, sizeof wchan);
+    /* the kernel function in which it sleeps; "" if it cannot be read */
+    snprintf(path, sizeof path, "/proc/%d/wchan", tid > 0 ? tid : pid);
+    read_start(path, wchan, sizeof wchan);
     snprintf(path, sizeof path, "/proc/%d", pid);
     fprintf(out, "process %d (%s)", pid, p->is.name);
     if (stat(path, &st) == 0 && st.st_uid != geteuid())

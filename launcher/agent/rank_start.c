@@ -114,15 +114,6 @@ static int find_programs(struct prepare *p)
     return 0;
 }
 
-/* The children inherit the directory; usually the agent is in it already. */
-static int enter(struct prepare *p)
-{
-    if (chdir(p->wdir) == 0)
-        return 0;
-    err_errno(&p->err, "cannot start in directory '%s'", p->wdir);
-    return fail(p, EXIT_CANNOT_START, 0);
-}
-
 static int bind_ranks(struct prepare *p)
 {
     p->bindings = xcalloc(p->nlocal, sizeof *p->bindings);
@@ -140,7 +131,11 @@ void prepare_run(struct background_call *c)
         return;
     if (p->loop_addr)
         p->gloo_interface = machine_gloo_interface(p->loop_addr);
-    enter(p);
+    /* the children inherit the directory; usually the agent is in it already */
+    if (chdir(p->wdir) < 0) {
+        err_errno(&p->err, "cannot start in directory '%s'", p->wdir);
+        fail(p, EXIT_CANNOT_START, 0);
+    }
 }
 
 /* Gloo listens at the address of this host's name; if that is a loopback address, other

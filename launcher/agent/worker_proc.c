@@ -64,9 +64,10 @@ static void stream_end(struct stream *s)
     s->worker->events.out(s->worker, s->number, NULL, 0, s->worker->arg);
 }
 
-static void stream_read(struct stream *s)
+static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     static char piece[PIECE_MAX];
+    struct stream *s = arg;
     size_t n = s->worker->events.credit(sizeof piece, s->worker->arg);
     if (n == 0) {
         s->paused = true;
@@ -78,11 +79,6 @@ static void stream_read(struct stream *s)
         s->worker->events.out(s->worker, s->number, piece, (size_t)got, s->worker->arg);
     else if (got == 0 || (errno != EAGAIN && errno != EINTR))
         stream_end(s);
-}
-
-static void on_readable(evutil_socket_t fd, short what, void *arg)
-{
-    stream_read(arg);
 }
 
 void worker_resume(struct worker_proc *w)

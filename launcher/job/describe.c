@@ -143,8 +143,7 @@ int job_describe(struct job *j, struct ddp_err *err)
     if (j->peers && travels) /* each node has an environment of its own */
         keep_user_set(&j->job);
     strv_push_all(&j->job.argv, o->argv);
-    for (size_t i = 0; i < o->apps.n; i++)
-        strv_push(&j->job.apps, o->apps.v[i]);
+    strv_push_all(&j->job.apps, o->apps.v);
     /* $PWD, with symbolic links unresolved: other hosts may have only that path */
     j->job.wdir = o->wdir ? realpath(o->wdir, NULL) : get_current_dir_name();
     if (!j->job.wdir && o->wdir)
@@ -256,8 +255,7 @@ static int widest_host(const struct plan *plan)
 
 void job_forget_plan(struct job *j)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        struct job_node *n = &j->nodes[i];
+    EACH_NODE (j, n) {
         n->place = -1;
         n->told = n->told >= 0 ? TOLD_OLD : n->told;
     }
@@ -317,8 +315,8 @@ int job_plan(struct job *j, struct ddp_err *err)
     bool known = !j->peers || job_is_local(j);
     if (job_is_local(j))
         alloc_resolve(j->alloc, 0, topo_gpus());
-    for (size_t i = 0; i < j->alloc->nnodes && !job_is_local(j); i++)
-        known &= j->alloc->nodes[i].slots > 0 || j->alloc->nodes[i].gone;
+    else
+        known &= !ANY_NODE(j, node, node->host->slots <= 0 && !node->host->gone);
     if (known && job_make_plan(j, err) < 0)
         return -1;
     size_t most = job_hosts_most(j), n = 0;

@@ -38,11 +38,6 @@ void events_unsubscribe(struct job *j, const void *arg)
     }
 }
 
-void events_finish(struct job *j)
-{
-    events_unsubscribe(j, NULL);
-}
-
 bool events_wanted(const struct job *j)
 {
     return j->subscribers != NULL;

@@ -20,8 +20,7 @@ typedef void (*event_fn)(const char *line, size_t size, void *arg);
 
 /* From now on, in the thread of the loop. `arg` identifies it. */
 void events_subscribe(struct job *j, event_fn fn, void *arg);
-void events_unsubscribe(struct job *j, const void *arg);
-void events_finish(struct job *j); /* drop all subscribers */
+void events_unsubscribe(struct job *j, const void *arg); /* NULL: all */
 
 /* For callers that have to prepare the members. */
 bool events_wanted(const struct job *j);

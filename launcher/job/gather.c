@@ -70,9 +70,8 @@ static void blame_missing(struct job *j)
 static void fail(struct job *j, size_t node)
 {
     char *text = job_merge_start_failures(j, node);
-    unsigned open = 0; /* also those below a failed one in the tree */
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        open += j->nodes[i].wanted && !j->nodes[i].joined && !j->nodes[i].trouble;
+    /* also those below a failed one in the tree */
+    unsigned open = COUNT_NODES(j, n, n->wanted && !n->joined && !n->trouble);
     if (open > 0) {
         OWNED char *known = text;
         text = xasprintf("%s; %u more host%s not answered yet", known, open,

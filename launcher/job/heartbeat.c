@@ -72,8 +72,3 @@ void job_start_heartbeat(struct job *j)
 {
     j->beats.heartbeat = heartbeat_create(j->loop, j->opts->node_timeout_ms, on_beat, j);
 }
-
-void job_stop_heartbeat(struct job *j)
-{
-    heartbeat_destroy(j->beats.heartbeat);
-}

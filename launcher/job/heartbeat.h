@@ -5,7 +5,6 @@
 #include "launcher/job/state.h"
 
 void job_start_heartbeat(struct job *j);
-void job_stop_heartbeat(struct job *j);
 void job_ping(struct job *j, unsigned node);
 int job_handle_pong(struct job *j, unsigned node, const struct frame *f,
                     struct ddp_err *err);

@@ -101,15 +101,13 @@ void job_host_start(struct job *j, unsigned node)
 static long on_admit(const struct alloc_node *as, struct ddp_err *err, void *arg)
 {
     struct job *j = arg;
-    size_t n = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        n += job_node_connected(&j->nodes[i]);
+    size_t n = COUNT_NODES(j, node, job_node_connected(node));
     if (j->state >= JOB_TERMINATING && !j->restart.pending)
         return err_set(err, "the job is ending");
     if (n >= job_hosts_most(j))
         return err_set(err, "the job has all hosts that it may have, %zu (--nnodes)", n);
-    long node = job_host_add(j, as);
-    return node < 0 ? err_set(err, "too many hosts were lost in short time") : node;
+    long at = job_host_add(j, as);
+    return at < 0 ? err_set(err, "too many hosts were lost in short time") : at;
 }
 
 static void on_admitted(unsigned node, int fd, const struct link_keys *keys, void *arg)
@@ -183,9 +181,5 @@ void job_node_release(struct job *j, unsigned node)
 
 void job_resize(struct job *j, const char *why)
 {
-    job_fail(j, (struct cause){.kind = CAUSE_RESIZE,
-                               .rank = -1,
-                               .code = EXIT_CANNOT_START,
-                               .at_ns = now_ns(),
-                               .text = xstrdup(why)});
+    job_fail_text(j, CAUSE_RESIZE, EXIT_CANNOT_START, xstrdup(why));
 }

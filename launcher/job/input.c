@@ -41,7 +41,7 @@ static bool is_ours(const struct input *in)
     return owner < 0 || owner == getpgrp();
 }
 
-static void input_arm(struct input *in)
+void input_continue(struct input *in)
 {
     if (in->ended || in->credit == 0)
         return;
@@ -53,21 +53,22 @@ static void input_arm(struct input *in)
         loop_arm(in->ready, 0);
 }
 
-static void input_read(struct input *in)
+static void on_ready(evutil_socket_t fd, short what, void *arg)
 {
     static char piece[PIECE_MAX];
+    struct input *in = arg;
     if (!in->wanted(in->arg))
         return;
     size_t n = in->credit < sizeof piece ? in->credit : sizeof piece;
     struct pollfd p = {.fd = in->fd, .events = POLLIN};
     /* not made non-blocking: the open file is shared with the parent process */
     if (!is_ours(in) || (in->polled && poll(&p, 1, 0) <= 0))
-        return input_arm(in);
+        return input_continue(in);
     ssize_t got = read(in->fd, piece, n);
     int error = got < 0 ? errno : 0;
     /* EIO of a terminal: it was given to another process group in between */
     if (error == EINTR || error == EAGAIN || (error == EIO && isatty(in->fd)))
-        return input_arm(in);
+        return input_continue(in);
     if (got <= 0) {
         log_debug("stdin has ended");
         in->ended = true;
@@ -78,23 +79,13 @@ static void input_read(struct input *in)
     }
     in->credit -= (size_t)got;
     in->send(piece, (size_t)got, in->arg);
-    input_arm(in);
-}
-
-static void on_ready(evutil_socket_t fd, short what, void *arg)
-{
-    input_read(arg);
+    input_continue(in);
 }
 
 void input_credit(struct input *in, size_t n)
 {
     in->credit += n;
-    input_arm(in);
-}
-
-void input_continue(struct input *in)
-{
-    input_arm(in);
+    input_continue(in);
 }
 
 struct input *input_create(struct loop *loop, int fd, bool (*wanted)(void *arg),

@@ -45,9 +45,8 @@ static void on_output_failed(const char *why, void *arg)
     job_say(j, "ddprun: %s", why);
 }
 
-static bool gets_input(const struct job *j, size_t node)
+static bool gets_input(const struct job *j, const struct job_node *n)
 {
-    const struct job_node *n = &j->nodes[node];
     return job_node_takes_part(n) &&
            (j->opts->input == INPUT_ALL || n->place == j->plan->ranks[0].node);
 }
@@ -56,17 +55,15 @@ static bool gets_input(const struct job *j, size_t node)
 static bool wants_input(void *arg)
 {
     const struct job *j = arg;
-    size_t i = 0;
-    while (i < j->alloc->nnodes && !gets_input(j, i))
-        i++;
-    return i < j->alloc->nnodes && j->state >= JOB_RUNNING && !j->restart.pending;
+    return j->state >= JOB_RUNNING && !j->restart.pending &&
+           ANY_NODE(j, n, gets_input(j, n));
 }
 
 static void on_input(const void *data, size_t size, void *arg)
 {
     struct job *j = arg;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        if (!gets_input(j, i))
+        if (!gets_input(j, &j->nodes[i]))
             continue;
         job_send(j, i, MSG(input, data, (uint32_t)size));
         j->nodes[i].input_sent += (uint32_t)size;
@@ -91,9 +88,9 @@ static void on_input_failed(int error, void *arg)
 void job_input_more(struct job *j)
 {
     size_t behind = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (gets_input(j, i) && j->nodes[i].input_sent > behind)
-            behind = j->nodes[i].input_sent;
+    EACH_NODE (j, n) {
+        if (gets_input(j, n) && n->input_sent > behind)
+            behind = n->input_sent;
     }
     if (j->streams.input && behind + j->streams.window < INPUT_CREDIT) {
         size_t more = INPUT_CREDIT - behind - j->streams.window;
@@ -105,7 +102,7 @@ void job_input_more(struct job *j)
 void job_input_begin(struct job *j)
 {
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
-        if (j->streams.ended && gets_input(j, i))
+        if (j->streams.ended && gets_input(j, &j->nodes[i]))
             job_send(j, i, MSG(input, NULL, 0));
     }
     job_input_more(j);

@@ -94,9 +94,9 @@ static void on_stop_signal(void *arg)
     struct job *j = arg;
     int64_t deadline_ms = now_ms() + STOP_MS;
     on_pass_signal(SIGSTOP, j);
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_connected(&j->nodes[i]))
-            link_flush(j->nodes[i].via, deadline_ms);
+    EACH_NODE (j, n) {
+        if (job_node_connected(n))
+            link_flush(n->via, deadline_ms);
     }
     if (j->terminal)
         terminal_set(j->terminal, TERMINAL_OURS);
@@ -306,7 +306,7 @@ void job_destroy(struct job *j)
         return;
     job_close_links(j);
     job_plugins_fini(j);
-    events_finish(j);
+    events_unsubscribe(j, NULL);
     control_destroy(j->control);
     node_starter_destroy(j->starter);
     msg_hosts_finish(&j->hosts);
@@ -315,15 +315,15 @@ void job_destroy(struct job *j)
     if (j->requests.signals)
         signals_block_ends();
     signals_destroy(j->requests.signals);
-    job_stop_heartbeat(j);
+    heartbeat_destroy(j->beats.heartbeat);
     loop_free(j->requests.copy_gone);
     job_states_close(j);
     reap_destroy(j->reap);
     loop_destroy(j->loop);
     msg_job_finish(&j->job);
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        msg_hello_finish(&j->nodes[i].hello);
-        free(j->nodes[i].trouble);
+    EACH_NODE (j, n) {
+        msg_hello_finish(&n->hello);
+        free(n->trouble);
     }
     free(j->nodes);
     for (int i = 0; j->ranks && i < j->plan->nranks; i++)

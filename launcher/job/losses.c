@@ -80,14 +80,15 @@ static bool has_all_output(const struct job *j, const struct job_node *n)
     return true;
 }
 
-static void count_lost_ranks(struct job *j, const struct job_node *n)
+void job_give_up_ranks(struct job *j, const struct job_node *n)
 {
     for (int i = 0; i < job_ranks_on(j, n); i++) {
         struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
         if (r->exited)
             continue;
         r->exited = true;
-        r->end_unknown = true;
+        r->end_unknown = n->lost;
+        r->left_behind = !n->lost && j->spawned_ns > 0;
         job_count_exit(j);
     }
 }
@@ -107,7 +108,7 @@ void job_node_lost(struct job *j, unsigned node, const char *why)
     n->lost = true;
     n->unlisted |= j->peers != NULL; /* its ddprun ends, and does not come back */
     int64_t at_ns = now_ns();        /* before the exits of its ranks are counted */
-    count_lost_ranks(j, n);
+    job_give_up_ranks(j, n);
     if (j->state == JOB_GATHERING && !j->instead &&
         (job_is_spare(j, node) || job_survives_start(j))) {
         OWNED char *line = xasprintf("%s: %s", n->host->name, why);

@@ -10,6 +10,9 @@
 #include "launcher/job/state.h"
 
 void job_count_exit(struct job *j); /* one rank fewer runs */
+/* Count all ranks of a node that have not exited: it is lost, or they survived SIGKILL.
+ */
+void job_give_up_ranks(struct job *j, const struct job_node *n);
 
 /* A host does not start, or has joined and cannot be used: one line with its name. */
 void job_node_failed(struct job *j, unsigned node, const char *line);

@@ -152,16 +152,9 @@ static int handle_spawned(struct job *j, unsigned node, const struct frame *f,
 static int handle_terminated(struct job *j, unsigned node, const struct frame *f,
                              struct ddp_err *err)
 {
-    struct job_node *n = &j->nodes[node];
-    n->ended = true;
-    for (int i = 0; i < job_ranks_on(j, n) && j->state != JOB_GATHERING; i++) {
-        struct job_rank *r = &j->ranks[j->plan->nodes[n->place].ranks[i]];
-        if (r->exited)
-            continue;
-        r->exited = true; /* it survived SIGKILL */
-        r->left_behind = j->spawned_ns > 0;
-        job_count_exit(j);
-    }
+    j->nodes[node].ended = true;
+    if (j->state != JOB_GATHERING)
+        job_give_up_ranks(j, &j->nodes[node]);
     job_check(j);
     return 0;
 }

@@ -36,11 +36,7 @@ int job_ranks_on(const struct job *j, const struct job_node *n)
 
 bool job_link_leads(const struct job *j, const struct link *l)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].via == l && !j->nodes[i].lost)
-            return true;
-    }
-    return false;
+    return ANY_NODE(j, n, n->via == l && !n->lost);
 }
 
 void job_send(struct job *j, unsigned node, enum msg_type type, const void *m)
@@ -67,11 +63,8 @@ bool job_node_takes_part(const struct job_node *n)
 
 unsigned job_ask(struct job *j, enum msg_type type, const void *m)
 {
-    unsigned asked = 0;
     job_send(j, NODE_ALL, type, m);
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        asked += job_node_takes_part(&j->nodes[i]);
-    return asked;
+    return COUNT_NODES(j, n, job_node_takes_part(n));
 }
 
 static void on_frame(struct link *l, const struct frame *f, void *arg)

@@ -130,9 +130,9 @@ static void add_unknown_ends(struct job *j, char **text)
     if (!set)
         return;
     SCOPED(strv_finish) struct strv lost = {0};
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].lost && j->nodes[i].place >= 0) /* in this attempt */
-            strv_push(&lost, j->alloc->nodes[i].name);
+    EACH_NODE (j, n) {
+        if (n->lost && n->place >= 0) /* in this attempt */
+            strv_push(&lost, n->host->name);
     }
     OWNED char *hosts = hostlist_compress(lost.v, lost.n);
     xappendf(text, "; no exit status of %s (%s)", set, hosts);
@@ -437,14 +437,12 @@ json_t *job_late(const struct job *j)
     int64_t own_ms = heartbeat_late_ms(j->beats.heartbeat), longest_ms = 0;
     json_t *hosts = json_object(), *sentences = json_array();
     SCOPED(strv_finish) struct strv names = {0};
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        int64_t late_ms = j->nodes[i].late_ms;
-        if (late_ms <= 0)
+    EACH_NODE (j, n) {
+        if (n->late_ms <= 0)
             continue;
-        strv_push(&names, j->alloc->nodes[i].name);
-        json_object_set_new(hosts, j->alloc->nodes[i].name,
-                            json_real((double)late_ms / 1e3));
-        longest_ms = late_ms > longest_ms ? late_ms : longest_ms;
+        strv_push(&names, n->host->name);
+        json_object_set_new(hosts, n->host->name, json_real((double)n->late_ms / 1e3));
+        longest_ms = n->late_ms > longest_ms ? n->late_ms : longest_ms;
     }
     if (own_ms > 0)
         add_late(sentences, "the launcher", "", own_ms);

@@ -57,8 +57,7 @@ static struct headroom headroom_of(const struct job *j)
     const struct opts *o = j->opts;
     struct headroom left = {o->min_nnodes > 0 ? o->nnodes : 0,
                             o->max_np ? o->max_np : INT_MAX};
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        const struct job_node *n = &j->nodes[i];
+    EACH_NODE (j, n) {
         if (n->place < 0 || n->leaving)
             continue;
         left.nodes--;
@@ -71,19 +70,14 @@ bool job_can_add(const struct job *j)
 {
     int ranks;
     struct headroom left = headroom_of(j);
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (may_add(j, &j->nodes[i], left, &ranks))
-            return true;
-    }
-    return false;
+    return ANY_NODE(j, n, may_add(j, n, left, &ranks));
 }
 
 void job_add_nodes(struct job *j)
 {
     struct headroom left = headroom_of(j);
     int before = j->plan->nranks, ranks;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        struct job_node *n = &j->nodes[i];
+    EACH_NODE (j, n) {
         if (!may_add(j, n, left, &ranks))
             continue;
         left.nodes--;

@@ -50,12 +50,8 @@ static bool all_ended(struct job *j)
 
 static bool all_left(const struct job *j)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (j->nodes[i].via)
-            return false;
-    }
-    return j->ending.agents_hang ||
-           (j->local_pid == 0 && (!j->starter || node_starter_is_idle(j->starter)));
+    bool idle = j->local_pid == 0 && (!j->starter || node_starter_is_idle(j->starter));
+    return (idle || j->ending.agents_hang) && !ANY_NODE(j, n, n->via);
 }
 
 void job_check_running(struct job *j)
@@ -151,8 +147,8 @@ void job_late_leaving(struct job *j)
         kill(j->local_pid, SIGKILL);
     if (j->starter)
         node_starter_kill(j->starter);
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->nodes[i].via = NULL;
+    EACH_NODE (j, n)
+        n->via = NULL;
     job_limit(j);
     job_check(j);
 }

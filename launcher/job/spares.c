@@ -69,8 +69,7 @@ static int count_usable(const struct job *j, bool leaving, int *ranks)
 {
     int nodes = 0;
     *ranks = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        const struct job_node *n = &j->nodes[i];
+    EACH_NODE (j, n) {
         int room = works(n) && (leaving || !n->leaving) ? job_node_room(j, n) : 0;
         nodes += room > 0;
         *ranks += room;
@@ -89,21 +88,13 @@ static bool nodes_suffice(const struct job *j, bool leaving)
     return least > 0 && nodes >= least && ranks >= np;
 }
 
-/* Places with a node; all, but for those that hosts have left while ranks ran. */
-static size_t count_placed(const struct job *j)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        n += j->nodes[i].place >= 0;
-    return n;
-}
-
 /* Pair each node that cannot keep its place with a spare; with `replace` also put the
  * spare in its place. False: there are too few. */
 static bool pair(struct job *j, bool replace)
 {
     OWNED bool *taken = xcalloc(j->alloc->nnodes, sizeof *taken);
-    bool enough = count_placed(j) == (size_t)j->plan->nnodes;
+    /* places that hosts have left while ranks ran have no node */
+    bool enough = COUNT_NODES(j, n, n->place >= 0) == (unsigned)j->plan->nnodes;
     for (size_t i = 0; i < j->alloc->nnodes && enough; i++) {
         struct job_node *old = &j->nodes[i];
         int place = old->place;
@@ -136,11 +127,7 @@ bool job_has_enough(struct job *j)
 
 bool job_any_held(const struct job *j)
 {
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        if (job_node_connected(&j->nodes[i]) && j->nodes[i].holds > 0)
-            return true;
-    }
-    return false;
+    return ANY_NODE(j, n, job_node_connected(n) && n->holds > 0);
 }
 
 bool job_can_replace(struct job *j)
@@ -164,10 +151,7 @@ bool job_can_grow(const struct job *j)
 
 bool job_can_drop(const struct job *j)
 {
-    bool any = false;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        any |= j->nodes[i].leaving && j->nodes[i].place >= 0;
-    return any && nodes_suffice(j, false);
+    return ANY_NODE(j, n, n->leaving && n->place >= 0) && nodes_suffice(j, false);
 }
 
 /* The room of a node with ranks that could have another number of them now; else -1. */
@@ -186,35 +170,27 @@ bool job_node_resized(const struct job *j, unsigned node)
 
 bool job_can_resize(const struct job *j)
 {
-    bool any = false;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        any |= changed_room(j, &j->nodes[i]) >= 0;
-    return any && nodes_suffice(j, false);
+    return ANY_NODE(j, n, changed_room(j, n) >= 0) && nodes_suffice(j, false);
 }
 
 /* Hosts that the first attempt needs. */
-static size_t least_at_start(const struct job *j)
+static unsigned least_at_start(const struct job *j)
 {
     const struct opts *o = j->opts;
     if (o->nnodes > 0)
-        return (size_t)opts_least_nodes(o);
-    return j->plan ? (size_t)j->plan->nnodes : j->alloc->nnodes - (size_t)o->spares;
+        return (unsigned)opts_least_nodes(o);
+    return j->plan ? (unsigned)j->plan->nnodes
+                   : (unsigned)j->alloc->nnodes - (unsigned)o->spares;
 }
 
 bool job_survives_start(const struct job *j)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        n += j->nodes[i].wanted && !j->nodes[i].trouble && !j->nodes[i].lost;
-    return n >= least_at_start(j);
+    return COUNT_NODES(j, n, n->wanted && !n->trouble && !n->lost) >= least_at_start(j);
 }
 
 bool job_go_without(struct job *j)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        n += works(&j->nodes[i]);
-    if (n < least_at_start(j))
+    if (COUNT_NODES(j, n, works(n)) < least_at_start(j))
         return false;
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
         if (!j->nodes[i].trouble)

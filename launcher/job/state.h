@@ -175,4 +175,25 @@ struct job {
     int64_t ready_ns;                             /* spawned_ns of the first */
 };
 
+/* Loops over all nodes: EACH_NODE (j, n) { ... }, and what is so of any of them, or of
+ * how many: ANY_NODE(j, n, n->lost). */
+#define EACH_NODE(j, n) \
+    for (struct job_node *n = (j)->nodes; n < (j)->nodes + (j)->alloc->nnodes; n++)
+#define ANY_NODE(j, n, is_so)   \
+    ({                          \
+        bool any_ = false;      \
+        EACH_NODE (j, n) {      \
+            if ((any_ = is_so)) \
+                break;          \
+        }                       \
+        any_;                   \
+    })
+#define COUNT_NODES(j, n, is_so) \
+    ({                           \
+        unsigned count_ = 0;     \
+        EACH_NODE (j, n)         \
+            count_ += is_so;     \
+        count_;                  \
+    })
+
 #endif

@@ -40,8 +40,8 @@ void job_set_terminal(struct job *j)
 void job_limit(struct job *j)
 {
     int64_t ms = step(j)->limit_ms ? step(j)->limit_ms(j) : 0;
-    for (size_t i = 0; i < j->alloc->nnodes; i++)
-        j->nodes[i].silence.heard_for_ms = 0;
+    EACH_NODE (j, n)
+        n->silence.heard_for_ms = 0;
     if (ms > 0)
         limit_arm(j->limit, ms);
     else
@@ -89,9 +89,9 @@ void job_end(struct job *j, int sig, int64_t grace_ms)
                  .drain_ms = j->ending.hurried ? HURRY_MS : 0));
     if (j->local_pid > 0) /* our agent may have been stopped */
         kill(j->local_pid, SIGCONT);
-    for (size_t i = 0; i < j->alloc->nnodes; i++) {
-        j->nodes[i].ended &= !j->nodes[i].unasked; /* it will answer now */
-        j->nodes[i].unasked = false;
+    EACH_NODE (j, n) {
+        n->ended &= !n->unasked; /* it will answer now */
+        n->unasked = false;
     }
     j->ended = 0;
     if (j->state < JOB_TERMINATING)

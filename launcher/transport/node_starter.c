@@ -108,7 +108,7 @@ static void start_fail(struct start *st, const char *line)
 
 /* --- timers ------------------------------------------------------------------------- */
 
-static void start_run(struct start *st);
+static void run_together(const unsigned *nodes, size_t n, void *arg);
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
@@ -118,7 +118,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
     if (st->doubt && !(st->batch && st->batch->blamed))
         start_fail(st, st->doubt);
     else if (!st->batch)
-        start_run(st);
+        run_together(&st->node, 1, st->starter);
 }
 
 static void start_arm(struct start *st, int64_t ms)
@@ -192,11 +192,6 @@ static void on_linked(int fd, void *arg)
         acceptor_add(batch->starter->acceptor, fd);
     else
         close(fd);
-}
-
-static bool all_joined(const struct batch *batch)
-{
-    return count_in(batch, START_RUNS) == 0 && count_in(batch, START_FAILED) == 0;
 }
 
 /* If no host is blamed by name, the reason applies to all that have not joined. */
@@ -340,11 +335,6 @@ static void run_together(const unsigned *nodes, size_t n, void *arg)
     }
 }
 
-static void start_run(struct start *st)
-{
-    run_together(&st->node, 1, st->starter);
-}
-
 /* Start all queued hosts, by as many processes as the transport needs. */
 static void go_at_once(struct node_starter *s)
 {
@@ -372,7 +362,7 @@ void node_starter_go(struct node_starter *s)
         if (st->state != START_QUEUED)
             continue;
         start_move(st, START_RUNS);
-        start_run(st);
+        run_together(&st->node, 1, s);
     }
     s->going = false;
 }
@@ -514,7 +504,7 @@ void node_starter_stop(struct node_starter *s)
     DL_FOREACH (s->batches, batch) {
         transport_proc_close_stdin(batch->proc);
         /* it may be waiting for a connection, without reading its stdin */
-        if (!all_joined(batch))
+        if (count_in(batch, START_RUNS) + count_in(batch, START_FAILED) > 0)
             transport_proc_signal(batch->proc, SIGTERM);
     }
 }

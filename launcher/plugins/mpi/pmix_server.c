@@ -134,14 +134,11 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
         pmix_calls_take(arg, handle);
 }
 
-/* Warn of refused connections, and of a program that waits to be admitted: two programs
- * that need each other's MPI_Init wait forever. */
+/* Warn of a program that waits to be admitted: two programs that need each other's
+ * MPI_Init wait forever. */
 static void on_check(evutil_socket_t fd, short what, void *arg)
 {
     unsigned rank, of;
-    OWNED char *refused = pmix_listener_refused();
-    if (refused)
-        log_warn("%s", refused);
     while (sessions_late(LATE_S * INT64_C(1000), &rank, &of))
         log_warn("rank %u has waited %d s to begin its next MPI program: rank %u's "
                  "earlier one is still connected",
@@ -228,7 +225,7 @@ static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err 
         pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) < 0 ||
         check_environment(s, err) < 0)
         return -1;
-    pmix_listener_open();
+    pmix_listener_open(s->loop);
     loop_arm(s->check, LATE_S * 1000 / 2);
     s->serves = true;
     return 0;
@@ -367,7 +364,8 @@ int main(int argc, char **argv)
     int first_fd = fcntl(CHILD_EXTRA_FD, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (first_fd >= 0)
         close(CHILD_EXTRA_FD);
-    pmix_listener_set(listen_fd, first_fd, getppid());
+    if (pmix_listener_set(listen_fd, first_fd, getppid()) < 0)
+        return 1;
     s.link = link_create(s.loop, link_fd, FRAME_DOWN, NULL, &events, &s);
     log_sink(on_log_line, &s);
     loop_run(s.loop);

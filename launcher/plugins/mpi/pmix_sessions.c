@@ -4,10 +4,8 @@
 #include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/mem.h"
-#include "common/thread.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +33,6 @@ struct rank_count {
     struct rank_count *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct client active[FD_SETSIZE]; /* by `fd`: libpmix cannot have more */
 static struct client *queued;            /* owned, in order of arrival */
 static struct rank_count *counts;        /* owned; never freed */
@@ -143,17 +140,6 @@ static void enter(const struct client *v)
         active[v->fd] = *v;
 }
 
-static struct client *next_ready(void)
-{
-    struct client *v;
-    forget_disconnected();
-    DL_FOREACH (queued, v) {
-        if (may_enter(v))
-            return v;
-    }
-    return NULL;
-}
-
 bool sessions_admit(int fd, pid_t who)
 {
     struct stat st;
@@ -161,7 +147,6 @@ bool sessions_admit(int fd, pid_t who)
     v.ranked = rank_of(who, &v.rank);
     if (fstat(fd, &st) == 0)
         v.socket = st.st_ino;
-    LOCKED(&lock);
     if (fd < FD_SETSIZE)
         active[fd].session = 0; /* the descriptor's former connection is closed */
     forget_disconnected();
@@ -178,8 +163,12 @@ bool sessions_admit(int fd, pid_t who)
 
 int sessions_take(void)
 {
-    LOCKED(&lock);
-    struct client *v = next_ready();
+    struct client *v;
+    forget_disconnected();
+    DL_FOREACH (queued, v) {
+        if (may_enter(v))
+            break;
+    }
     if (!v)
         return -1;
     int fd = v->fd;
@@ -193,22 +182,14 @@ size_t sessions_queued(void)
 {
     size_t n;
     const struct client *v;
-    LOCKED(&lock);
     DL_COUNT(queued, v, n);
     return n;
-}
-
-bool sessions_ready(void)
-{
-    LOCKED(&lock);
-    return next_ready() != NULL;
 }
 
 bool sessions_late(int64_t ms, unsigned *rank, unsigned *of)
 {
     struct client *v;
     const struct client *earlier;
-    LOCKED(&lock);
     forget_disconnected();
     DL_FOREACH (queued, v) {
         if (v->reported || now_ms() - v->since < ms || !(earlier = earlier_active(v)))
@@ -223,6 +204,5 @@ bool sessions_late(int64_t ms, unsigned *rank, unsigned *of)
 
 bool sessions_active(int fd)
 {
-    LOCKED(&lock);
     return fd < FD_SETSIZE && is_open(&active[fd]);
 }

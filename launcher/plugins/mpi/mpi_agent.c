@@ -11,7 +11,6 @@
  */
 #include "launcher/agent/plugin.h"
 
-#include "common/duration.h"
 #include "common/mem.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/plugins/mpi/mpi_kind.h"
@@ -58,10 +57,11 @@ struct mpi_service {
 
 /* --- reports to the parent ---------------------------------------------------------- */
 
-static void report_abort(struct mpi_service *w, uint32_t rank, int code, int64_t at_ns,
-                         const char *text)
+/* A rank that is in MPI has exited with 0. */
+static void report_left_open(struct mpi_service *w, uint32_t rank, int64_t at_ns)
 {
-    agent_send(w->agent, MSG(abort, rank, code, at_ns, msg_text(text)));
+    static const char text[] = "exited with status 0 without calling MPI_Finalize";
+    agent_send(w->agent, MSG(abort, rank, 1, at_ns, msg_text(text)));
 }
 
 static void report_member(struct mpi_service *w, uint32_t local, enum member_state state)
@@ -99,8 +99,6 @@ static void on_membership(uint32_t local, bool joined, void *arg)
     report_presence(w);
 }
 
-static const char left_open[] = "exited with status 0 without calling MPI_Finalize";
-
 static void on_pmix_member(const struct msg_member *m, void *arg)
 {
     struct mpi_service *w = arg;
@@ -111,7 +109,7 @@ static void on_pmix_member(const struct msg_member *m, void *arg)
         if (m->state != MEMBER_ASKED)
             on_membership(i, m->state == MEMBER_JOINED, w);
         else if (r->joined && r->exited)
-            report_abort(w, m->rank, 1, r->exited_ns, left_open);
+            report_left_open(w, m->rank, r->exited_ns);
     }
 }
 
@@ -130,11 +128,10 @@ static void mpi_rank_exited(void *state, uint32_t local, const struct msg_exit *
         return;
     if (!m->ever && !w->ending && !evtimer_pending(w->absence, NULL))
         loop_arm(w->absence, ABSENCE_MS);
-    if (open) {
-        report_abort(w, how->rank, 1, how->at_ns, left_open);
-    } else if (m->joined && w->pmix) {
+    if (open)
+        report_left_open(w, how->rank, how->at_ns);
+    else if (m->joined && w->pmix)
         pmix_proc_ask(w->pmix, how->rank);
-    }
 }
 
 static int mpi_rank_fd(void *state, uint32_t local)
@@ -155,8 +152,7 @@ static void mpi_rank_facts(void *state, uint32_t local, struct rank_facts *facts
 {
     const struct mpi_service *w = ((struct mpi_node *)state)->service;
     if (w->pmix) {
-        facts->pmix_nspace = pmix_proc_nspace(w->pmix);
-        facts->pmix_uri = pmix_proc_uri(w->pmix);
+        pmix_proc_names(w->pmix, &facts->pmix_nspace, &facts->pmix_uri);
         facts->crowded = w->crowded;
     }
     if (w->pmi)
@@ -234,11 +230,6 @@ static int handle_map(void *state, const struct frame *f, struct ddp_err *err)
 
 /* --- attempts ----------------------------------------------------------------------- */
 
-static void on_pmi_abort(uint32_t rank, int code, const char *text, void *arg)
-{
-    report_abort(arg, rank, code, now_ns(), text);
-}
-
 /* Serves those of `job.mpi` that this build and this machine support. */
 static struct mpi_service *service_create(const struct mpi_node *s)
 {
@@ -252,10 +243,9 @@ static struct mpi_service *service_create(const struct mpi_node *s)
     w->absence = loop_timer(a->loop, on_absence, w);
     if (job->mpi & MPI_PMIX)
         w->pmix = pmix_proc_create(a, &s->map, on_pmix_member, w);
-    static const struct pmi_events pmi_events = {on_membership, on_pmi_abort};
     /* PMI_FD means nothing without PMI_RANK */
     if (job->mpi & MPI_PMI && job->rank_names & NAMES_PMI)
-        w->pmi = pmi_server_create(a, s->mapping, &pmi_events, w);
+        w->pmi = pmi_server_create(a, s->mapping, on_membership, w);
     return w;
 }
 
@@ -270,10 +260,12 @@ static void service_destroy(struct mpi_service *w)
     free(w);
 }
 
-/* With one node the map needs no message. */
+/* With one node neither the map nor PMI_process_mapping needs a message. */
 static void map_one_node(struct mpi_node *s, const struct msg_share *share)
 {
     OWNED int *ranks = xcalloc(share->nlocal, sizeof *ranks);
+    free(s->mapping);
+    s->mapping = xasprintf("(vector,(0,1,%u))", share->nlocal);
     for (uint32_t i = 0; i < share->nlocal; i++)
         ranks[i] = (int)share->ranks[i].rank;
     rankmap_push(&s->map, share->host, ranks, (int)share->nlocal);

@@ -15,8 +15,6 @@
 #include "common/idset.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "launcher/agent/agent.h"
-#include "launcher/contract.h"
 #include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
 #include "launcher/link/rankmap.h"
@@ -31,15 +29,16 @@
 
 enum { ABSENT_MS = 2000 };
 
+enum part { OUTSIDE, AWAITED, ARRIVED }; /* of a node in a fence */
+
 struct fence {
     uint8_t *key; /* owned: the frame's bytes before the status, which identify it */
     size_t nkey;
     int32_t status;
     enum msg_service service;
-    bool *invited;    /* owned, by node rank; NULL: all */
     struct pack data; /* of the nodes that have arrived */
     uint32_t missing; /* nodes that have not arrived */
-    bool *arrived;    /* owned, by node rank */
+    uint8_t *nodes;   /* owned: enum part of each, by node rank */
     struct fence *prev, *next;
 };
 
@@ -63,8 +62,7 @@ static void fence_free(struct fence *m)
 {
     pack_finish(&m->data);
     free(m->key);
-    free(m->arrived);
-    free(m->invited);
+    free(m->nodes);
     free(m);
 }
 
@@ -91,10 +89,9 @@ static struct fence *fence_find(struct mpi_job *s, const struct frame *f,
     at->nkey = nkey;
     at->missing = m->nnodes > 0 ? m->nnodes : (uint32_t)s->job->plan->nnodes;
     at->service = (enum msg_service)m->service;
-    at->arrived = xcalloc((size_t)s->job->plan->nnodes, sizeof *at->arrived);
-    at->invited = m->nnodes ? xcalloc((size_t)s->job->plan->nnodes, 1) : NULL;
-    for (uint32_t i = 0; i < m->nnodes; i++)
-        at->invited[m->nodes[i]] = true;
+    at->nodes = xcalloc((size_t)s->job->plan->nnodes, 1);
+    for (uint32_t i = 0; i < at->missing; i++)
+        at->nodes[m->nnodes > 0 ? m->nodes[i] : i] = AWAITED;
     DL_APPEND(s->fences, at);
     return at;
 }
@@ -128,18 +125,16 @@ static int handle_fence(void *state, unsigned node, const struct frame *f,
     struct job *j = s->job;
     const struct msg_fence *m = f->m;
     int place = j->nodes[node].place;
-    bool invited = m->nnodes == 0;
     for (uint32_t i = 0; i < m->nnodes; i++) {
-        invited |= m->nodes[i] == (uint32_t)place;
         if (!j->plan || m->nodes[i] >= (uint32_t)j->plan->nnodes)
             return err_set(err, "a fence with an unknown node");
     }
-    if (place < 0 || !invited)
+    struct fence *at = place < 0 ? NULL : fence_find(s, f, m);
+    if (!at || at->nodes[place] == OUTSIDE)
         return err_set(err, "a fence of other nodes");
-    struct fence *at = fence_find(s, f, m);
-    if (at->arrived[place])
+    if (at->nodes[place] == ARRIVED)
         return err_set(err, "it joined the same fence twice");
-    at->arrived[place] = true;
+    at->nodes[place] = ARRIVED;
     at->status = at->status ? at->status : m->status;
     pack_bytes(&at->data, m->data, m->ndata);
     log_trace("fence: %zu bytes so far, waiting for %u nodes", at->data.n,
@@ -225,16 +220,16 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
 
 /* --- for hang reports --------------------------------------------------------------- */
 
-/* "ranks 0-1 on node1" and so on, of the nodes that have arrived, or of the others. */
-static unsigned print_nodes(const struct mpi_job *s, const struct fence *at, bool arrived,
-                            json_t *ranks, FILE *f)
+/* "ranks 0-1 on node1" and so on, of the nodes that have this part in the fence. */
+static unsigned print_nodes(const struct mpi_job *s, const struct fence *at,
+                            enum part part, json_t *ranks, FILE *f)
 {
     const struct plan *p = s->job->plan;
     unsigned n = 0;
     for (int i = 0; i < p->nnodes; i++) {
         const struct plan_node *node = &p->nodes[i];
         SCOPED(idset_finish) struct idset set = {0};
-        if ((at->invited && !at->invited[i]) || at->arrived[i] != arrived)
+        if (at->nodes[i] != part)
             continue;
         for (int r = 0; r < node->nlocal; r++) {
             idset_add(&set, node->ranks[r], node->ranks[r]);
@@ -259,11 +254,11 @@ static void mpi_waits(void *state, json_t *list)
         size_t size;
         json_t *ranks = json_array();
         FILE *f = xmemstream(&text, &size);
-        unsigned n = print_nodes(s, at, true, NULL, f);
+        unsigned n = print_nodes(s, at, ARRIVED, NULL, f);
         fprintf(f, " %s in a %s; ", n == 1 ? "waits" : "wait",
                 at->service == SERVICE_PMIX ? "PMIx fence (PMIx_Fence, as in MPI_Init)"
                                             : "PMI barrier (as in MPI_Init)");
-        n = print_nodes(s, at, false, ranks, f);
+        n = print_nodes(s, at, AWAITED, ranks, f);
         fputs(n == 1 ? " has not come" : " have not all come", f);
         xmemclose(f);
         json_array_append_new(
@@ -273,35 +268,21 @@ static void mpi_waits(void *state, json_t *list)
 
 /* --- where ranks are ---------------------------------------------------------------- */
 
-/* PMI_process_mapping is short, and every node gets it before its orders. NULL: too long,
- * or no rank uses PMI. */
-static char *mapping(const struct job *j)
-{
-    struct rankmap map = {.nranks = (uint32_t)j->plan->nranks};
-    if (!(j->job.mpi & MPI_PMI) || !(j->job.rank_names & NAMES_PMI))
-        return NULL;
-    map.node_of = xcalloc(map.nranks, sizeof *map.node_of);
-    for (uint32_t r = 0; r < map.nranks; r++)
-        map.node_of[r] = (uint32_t)j->plan->ranks[r].node;
-    char *text = pmi_mapping(&map);
-    free(map.node_of);
-    return text;
-}
-
+/* PMI_process_mapping is short, unless it is too long at all: every node gets it before
+ * its orders, if there are others and ranks may use PMI. */
 static void mpi_prepare(void *state)
 {
-    struct mpi_job *s = state;
-    OWNED char *text = mapping(s->job);
+    struct job *j = ((struct mpi_job *)state)->job;
+    struct rankmap map = {.nranks = (uint32_t)j->plan->nranks};
+    if (!(j->job.mpi & MPI_PMI) || !(j->job.rank_names & NAMES_PMI) ||
+        j->plan->nnodes == 1)
+        return;
+    OWNED uint32_t *node_of = map.node_of = xcalloc(map.nranks, sizeof *map.node_of);
+    for (uint32_t r = 0; r < map.nranks; r++)
+        map.node_of[r] = (uint32_t)j->plan->ranks[r].node;
+    OWNED char *text = pmi_mapping(&map);
     if (text)
-        job_send(s->job, NODE_ALL, MSG(pmi_mapping, text));
-}
-
-static void mpi_local_orders(void *state, struct agent_orders *orders)
-{
-    struct mpi_job *s = state;
-    OWNED char *text = mapping(s->job);
-    if (text)
-        agent_orders_add(orders, MSG(pmi_mapping, text));
+        job_send(j, NODE_ALL, MSG(pmi_mapping, text));
 }
 
 /* The first PMIx server that starts needs the names of all nodes. The others will, too:
@@ -383,7 +364,6 @@ const struct job_plugin mpi_job = {
     .open = mpi_open,
     .fini = mpi_fini,
     .prepare = mpi_prepare,
-    .local_orders = mpi_local_orders,
     .next_attempt = mpi_next_attempt,
     .waits = mpi_waits,
     .messages = messages,

@@ -44,10 +44,10 @@ struct pmi_client {
 };
 
 struct pmi_server {
-    struct agent *agent;             /* borrowed */
-    const struct msg_job *job;       /* borrowed */
-    uint32_t nlocal, node_rank;      /* the agent's share may be another at the end */
-    const struct pmi_events *events; /* borrowed */
+    struct agent *agent;        /* borrowed */
+    const struct msg_job *job;  /* borrowed */
+    uint32_t nlocal, node_rank; /* the agent's share may be another at the end */
+    void (*member)(uint32_t local, bool joined, void *arg);
     void *arg;
     char *kvsname;              /* owned: name of the key-value space, one per attempt */
     struct pmi_client *clients; /* owned, by local rank */

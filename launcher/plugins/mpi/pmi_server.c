@@ -7,6 +7,7 @@
 #include "launcher/plugins/mpi/pmi_server.h"
 
 #include "common/apps.h"
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -180,7 +181,7 @@ void pmi_join(struct pmi_client *c, bool joined)
     c->joined = joined;
     c->program += joined;
     client_forget_waits(c); /* of this program, or of one that exited without finalize */
-    s->events->member((uint32_t)(c - s->clients), joined, s->arg);
+    s->member((uint32_t)(c - s->clients), joined, s->arg);
 }
 
 unsigned pmi_appnum(const struct pmi_client *c)
@@ -203,7 +204,7 @@ void pmi_abort(struct pmi_client *c, int code, const char *text)
     OWNED char *line = xasprintf("called MPI_Abort with code %d%s%.200s%s", code,
                                  *text ? " and '" : "", text, *text ? "'" : "");
     pmi_join(c, false);
-    s->events->abort(c->rank, code, line, s->arg);
+    agent_send(s->agent, MSG(abort, c->rank, code, now_ns(), line));
 }
 
 /* --- reading ------------------------------------------------------------------------ */
@@ -316,8 +317,9 @@ bool pmi_server_exited(struct pmi_server *s, uint32_t local)
     return c->joined;
 }
 
-struct pmi_server *pmi_server_create(struct agent *a, const char *mapping,
-                                     const struct pmi_events *events, void *arg)
+struct pmi_server *
+pmi_server_create(struct agent *a, const char *mapping,
+                  void (*member)(uint32_t local, bool joined, void *arg), void *arg)
 {
     const struct msg_job *job = &a->job;
     const struct msg_share *share = &a->share;
@@ -326,7 +328,7 @@ struct pmi_server *pmi_server_create(struct agent *a, const char *mapping,
                              .job = job,
                              .nlocal = share->nlocal,
                              .node_rank = share->node_rank,
-                             .events = events,
+                             .member = member,
                              .arg = arg};
     s->kvsname = xasprintf("ddprun_%.100s_%u", job->id, job->attempt);
     s->clients = xcalloc(share->nlocal, sizeof *s->clients);

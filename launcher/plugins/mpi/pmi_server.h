@@ -16,16 +16,11 @@
 struct agent;
 struct pmi_server;
 
-struct pmi_events {
-    /* a rank has entered or left MPI */
-    void (*member)(uint32_t local, bool joined, void *arg);
-    /* a rank aborts the job: its exit code and a text like "called MPI_Abort ..." */
-    void (*abort)(uint32_t rank, int code, const char *text, void *arg);
-};
-
-/* `a` is borrowed, with its job and share; `mapping`: PMI_process_mapping, or NULL. */
-struct pmi_server *pmi_server_create(struct agent *a, const char *mapping,
-                                     const struct pmi_events *events, void *arg);
+/* `a` is borrowed, with its job and share; `mapping`: PMI_process_mapping, or NULL.
+ * `member` is called when a rank has entered or left MPI. */
+struct pmi_server *
+pmi_server_create(struct agent *a, const char *mapping,
+                  void (*member)(uint32_t local, bool joined, void *arg), void *arg);
 void pmi_server_destroy(struct pmi_server *s);
 
 /* The rank's end, which the caller closes; -1: out of descriptors. */

@@ -1,7 +1,8 @@
 /* launcher/plugins/mpi/pmix_calls.c - callbacks that run in libpmix's threads
  *
- * A callback copies its arguments into a queue, wakes the loop by an eventfd and returns.
- * The loop does the work and calls the completion function, which any thread may do.
+ * A callback copies its arguments, sends the copy's address to the loop through a pipe
+ * and returns. The loop does the work and calls the completion function, which any thread
+ * may do.
  *
  * For libpmix 4.2: without a job_control callback, files of dead ranks are not removed;
  * the server frees the data of a fence, whatever libpmix's header says;
@@ -10,11 +11,9 @@
 #include "launcher/plugins/mpi/pmix_impl.h"
 
 #include "common/mem.h"
-#include "common/thread.h"
 
 #include <stdlib.h>
-#include <sys/eventfd.h>
-#include <utlist.h>
+#include <unistd.h>
 
 /* libpmix's callbacks have no user argument. */
 static struct pmix_server *self;
@@ -22,14 +21,8 @@ static struct pmix_server *self;
 static pmix_status_t post(struct pmix_call c)
 {
     struct pmix_call *copy = xmemdup(&c, sizeof c);
-    bool first;
-    {
-        LOCKED(&self->lock);
-        first = !self->calls;
-        DL_APPEND(self->calls, copy);
-    }
-    if (first && eventfd_write(self->wake_fd, 1) < 0)
-        abort(); /* cannot fail: the counter never overflows */
+    if (write(self->calls[1], &copy, sizeof copy) != sizeof copy)
+        abort(); /* cannot fail: it waits while the pipe is full */
     return PMIX_SUCCESS;
 }
 
@@ -177,11 +170,8 @@ pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
 void pmix_calls_take(struct pmix_server *s,
                      void (*handle)(struct pmix_server *s, struct pmix_call *c))
 {
-    pthread_mutex_lock(&s->lock);
-    struct pmix_call *list = s->calls, *c, *next;
-    s->calls = NULL;
-    pthread_mutex_unlock(&s->lock);
-    DL_FOREACH_SAFE (list, c, next) {
+    struct pmix_call *c;
+    while (read(s->calls[0], &c, sizeof c) == sizeof c) {
         handle(s, c);
         free(c->text);
         free(c->data);

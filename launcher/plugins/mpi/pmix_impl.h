@@ -11,7 +11,6 @@
 #include "launcher/link/rankmap.h"
 
 #include <pmix_server.h>
-#include <pthread.h>
 
 enum pmix_call_kind {
     CALL_JOINED,
@@ -50,10 +49,8 @@ struct pmix_server {
     /* owned: a subdirectory for the ranks' files. Ranks ask libpmix to remove it when
      * they finalize; the server's own files, such as the topology, must outlive that. */
     char *ranks_dir;
-    pthread_mutex_t lock;                  /* of `calls` */
-    struct pmix_call *calls;               /* owned: not handled yet */
-    int wake_fd;                           /* owned */
-    struct event *wake;                    /* owned */
+    int calls[2];                          /* owned: a pipe of struct pmix_call * */
+    struct event *called;                  /* owned */
     struct event *check;                   /* owned: timer for warnings */
     struct pmix_call *aborts;              /* owned: not sent yet */
     struct event *abort_timer;             /* owned: for them */

@@ -336,14 +336,10 @@ void pmix_proc_destroy(struct pmix_proc *p)
     free(p);
 }
 
-const char *pmix_proc_nspace(const struct pmix_proc *p)
+void pmix_proc_names(const struct pmix_proc *p, const char **nspace, const char **uri)
 {
-    return p->nspace;
-}
-
-const char *pmix_proc_uri(const struct pmix_proc *p)
-{
-    return p->uri;
+    *nspace = p->nspace;
+    *uri = p->uri;
 }
 
 pid_t pmix_proc_pid(const struct pmix_proc *p)

@@ -30,9 +30,8 @@ struct pmix_proc *pmix_proc_create(struct agent *a, const struct strv *map,
                                    void *arg);
 void pmix_proc_destroy(struct pmix_proc *p); /* NULL is allowed */
 
-/* For the ranks' variables; owned by the process. */
-const char *pmix_proc_nspace(const struct pmix_proc *p);
-const char *pmix_proc_uri(const struct pmix_proc *p);
+/* For the ranks' variables: the namespace and the server's address; borrowed. */
+void pmix_proc_names(const struct pmix_proc *p, const char **nspace, const char **uri);
 
 void pmix_proc_expect(struct pmix_proc *p);   /* an MPI program will connect */
 void pmix_proc_send_map(struct pmix_proc *p); /* the map is known */

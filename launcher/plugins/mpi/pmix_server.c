@@ -20,7 +20,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/thread.h"
+#include "common/offload.h"
+#include "common/sock.h"
 #include "launcher/contract.h"
 #include "launcher/plugins/mpi/pmix_impl.h"
 #include "launcher/plugins/mpi/pmix_list.h"
@@ -36,7 +37,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -127,11 +127,9 @@ static void handle(struct pmix_server *s, struct pmix_call *c)
         c->answer.done(PMIX_SUCCESS, c->cbdata);
 }
 
-static void on_wake(evutil_socket_t fd, short what, void *arg)
+static void on_called(evutil_socket_t fd, short what, void *arg)
 {
-    eventfd_t n;
-    if (eventfd_read(fd, &n) == 0)
-        pmix_calls_take(arg, handle);
+    pmix_calls_take(arg, handle);
 }
 
 /* Warn of a program that waits to be admitted: two programs that need each other's
@@ -213,11 +211,9 @@ static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err 
 {
     s->serve = *serve;
     *serve = (struct msg_serve){0};
-    pthread_mutex_init(&s->lock, NULL);
-    s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->wake_fd < 0)
-        return err_errno(err, "cannot make an eventfd");
-    s->wake = loop_watch(s->loop, s->wake_fd, EV_READ | EV_PERSIST, on_wake, s);
+    if (pipe2(s->calls, O_CLOEXEC) < 0 || sock_set_nonblock(s->calls[0], true) < 0)
+        return err_errno(err, "cannot make a pipe");
+    s->called = loop_watch(s->loop, s->calls[0], EV_READ | EV_PERSIST, on_called, s);
     s->check = loop_event(s->loop, -1, EV_PERSIST, on_check, s);
     s->abort_timer = loop_timer(s->loop, on_aborts, s);
     if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) < 0 ||
@@ -231,32 +227,19 @@ static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err 
     return 0;
 }
 
-/* Completion of the deregistration, which is awaited with a limit. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t cond; /* deregister() initializes it */
-    bool done;
-} deregistered = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void on_deregistered(pmix_status_t status, void *arg)
+/* Waits until it is done. */
+static void call_deregister(void *nspace)
 {
-    LOCKED(&deregistered.lock);
-    deregistered.done = true;
-    pthread_cond_signal(&deregistered.cond);
+    PMIx_server_deregister_nspace(nspace, NULL, NULL);
 }
 
-static bool deregister(struct pmix_server *s)
+static bool deregister(const struct pmix_server *s)
 {
+    const char *nspace = s->serve.nspace;
     if (!pmix_listener_empties(now_ms() + DEREGISTER_MS / 2))
         log_debug("an exited rank is still connected");
-    int64_t deadline_ms = now_ms() + DEREGISTER_MS;
-    cond_init(&deregistered.cond);
-    PMIx_server_deregister_nspace(s->serve.nspace, on_deregistered, NULL);
-    LOCKED(&deregistered.lock);
-    while (!deregistered.done &&
-           cond_wait_until(&deregistered.cond, &deregistered.lock, deadline_ms) == 0)
-        ;
-    return deregistered.done;
+    struct offload *a = offload_begin(call_deregister, nspace, strlen(nspace) + 1, NULL);
+    return a && offload_wait(a, DEREGISTER_MS);
 }
 
 /* After a timeout the process must exit without another call to libpmix. Nothing is

@@ -11,6 +11,7 @@
  */
 #include "launcher/agent/plugin.h"
 
+#include "common/limit.h"
 #include "common/mem.h"
 #include "launcher/link/rankmap.h"
 #include "launcher/plugins/mpi/mpi_kind.h"
@@ -23,8 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ms: how long a report of the PMIx server may still be in transit after the rank it
- * concerns has exited */
+/* ms: how long a report of the PMIx server may still be in transit after the last rank
+ * has exited without MPI */
 enum { ABSENCE_MS = 1000 };
 
 struct mpi_rank {
@@ -48,7 +49,7 @@ struct mpi_service {
     const struct msg_share *share; /* borrowed */
     struct pmix_proc *pmix;        /* owned; NULL: PMIx is not served */
     struct pmi_server *pmi;        /* owned; NULL: PMI is not served */
-    struct event *absence;         /* owned */
+    struct limit *absence;         /* owned */
     bool ending;                   /* the attempt is: a rank without MPI delays nobody */
     struct mpi_rank *ranks;        /* owned, by local rank */
     bool crowded;                  /* more ranks than CPUs */
@@ -81,7 +82,7 @@ static void report_presence(struct mpi_service *w)
 }
 
 /* One rank that exited with 0 without MPI is enough: MPI ranks wait for all others. */
-static void on_absence(evutil_socket_t fd, short what, void *arg)
+static void on_absence(void *arg)
 {
     struct mpi_service *w = arg;
     uint32_t i = 0, n = w->share->nlocal;
@@ -126,8 +127,8 @@ static void mpi_rank_exited(void *state, uint32_t local, const struct msg_exit *
     report_presence(w);
     if (!m->well)
         return;
-    if (!m->ever && !w->ending && !evtimer_pending(w->absence, NULL))
-        loop_arm(w->absence, ABSENCE_MS);
+    if (!m->ever && !w->ending)
+        limit_arm(w->absence, ABSENCE_MS);
     if (open)
         report_left_open(w, how->rank, how->at_ns);
     else if (m->joined && w->pmix)
@@ -240,7 +241,7 @@ static struct mpi_service *service_create(const struct mpi_node *s)
     *w = (struct mpi_service){.agent = a, .job = job, .share = share};
     w->crowded = crowded(w);
     w->ranks = xcalloc(share->nlocal, sizeof *w->ranks);
-    w->absence = loop_timer(a->loop, on_absence, w);
+    w->absence = limit_create(a->loop, on_absence, w);
     if (job->mpi & MPI_PMIX)
         w->pmix = pmix_proc_create(a, &s->map, on_pmix_member, w);
     /* PMI_FD means nothing without PMI_RANK */
@@ -253,7 +254,7 @@ static void service_destroy(struct mpi_service *w)
 {
     if (!w)
         return;
-    loop_free(w->absence);
+    limit_destroy(w->absence);
     pmix_proc_destroy(w->pmix);
     pmi_server_destroy(w->pmi);
     free(w->ranks);
@@ -297,7 +298,7 @@ static void mpi_stop(void *state, bool again)
     if (!w)
         return;
     w->ending = true;
-    event_del(w->absence);
+    limit_stop(w->absence);
 }
 
 /* The PMIx server cleans up after the ranks, then exits by itself. */

@@ -13,6 +13,7 @@
 #define LOG_SUBSYS "mpi"
 #include "common/err.h"
 #include "common/idset.h"
+#include "common/limit.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "launcher/job/events.h"
@@ -48,7 +49,8 @@ struct mpi_job {
     uint32_t *in_mpi; /* owned, by node: 1 + one of its ranks that is in MPI; 0: none */
     uint32_t absent;  /* 1 + a rank that never called MPI_Init; 0: none */
     bool mapped;      /* in this attempt all nodes have got the map */
-    struct event *absent_timer; /* owned */
+    bool limited;     /* `limit` is armed */
+    struct limit *limit; /* owned: for ranks in MPI to leave, if one was never there */
 };
 
 /* --- data between nodes ------------------------------------------------------------- */
@@ -185,10 +187,11 @@ static uint32_t rank_in_mpi(const struct mpi_job *s)
     return 0;
 }
 
-static void on_absent(evutil_socket_t fd, short what, void *arg)
+static void on_limit(void *arg)
 {
     struct mpi_job *s = arg;
     struct job *j = s->job;
+    s->limited = false;
     uint32_t waits = s->absent ? rank_in_mpi(s) : 0;
     if (!waits || j->state != JOB_RUNNING)
         return;
@@ -213,8 +216,11 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
         s->absent = 1 + m->rank;
     else
         s->in_mpi[node] = m->state == MEMBER_JOINED ? 1 + m->rank : 0;
-    if (s->absent && rank_in_mpi(s) && !evtimer_pending(s->absent_timer, NULL))
-        loop_arm(s->absent_timer, ABSENT_MS);
+    if (s->absent && rank_in_mpi(s) && !s->limited) {
+        log_debug("rank %u has ended without MPI_Init", s->absent - 1);
+        s->limited = true;
+        limit_arm(s->limit, ABSENT_MS);
+    }
     return 0;
 }
 
@@ -326,7 +332,7 @@ static int mpi_init(void *state, struct ddp_err *err)
 static int mpi_open(void *state, struct ddp_err *err)
 {
     struct mpi_job *s = state;
-    s->absent_timer = loop_timer(s->job->loop, on_absent, s);
+    s->limit = limit_create(s->job->loop, on_limit, s);
     return 0;
 }
 
@@ -337,14 +343,15 @@ static void mpi_next_attempt(void *state)
     s->mapped = false;
     memset(s->in_mpi, 0, s->job->alloc->nnodes * sizeof *s->in_mpi);
     s->absent = 0;
-    event_del(s->absent_timer);
+    s->limited = false;
+    limit_stop(s->limit);
 }
 
 static void mpi_fini(void *state)
 {
     struct mpi_job *s = state;
     drop_fences(s);
-    loop_free(s->absent_timer);
+    limit_destroy(s->limit);
     free(s->in_mpi);
 }
 

@@ -32,76 +32,61 @@ static const char policy[] =
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'";
 
-static void answer(struct evhttp_request *req, const char *type, struct evbuffer *body)
-{
-    struct evkeyvalq *head = evhttp_request_get_output_headers(req);
-    evhttp_add_header(head, "Content-Type", type);
-    evhttp_add_header(head, "Cache-Control", "no-store");
-    evhttp_add_header(head, "Content-Security-Policy", policy);
-    evhttp_add_header(head, "Referrer-Policy", "no-referrer");
-    evhttp_add_header(head, "X-Content-Type-Options", "nosniff");
-    evhttp_send_reply(req, HTTP_OK, "OK", body);
-    evbuffer_free(body);
-}
+/* A request, and what is answered. */
+struct exchange {
+    struct evhttp_request *req;
+    struct evkeyvalq query;
+    struct evbuffer *body;
+};
 
-static long long number(struct evkeyvalq *query, const char *name, long long otherwise)
+static long long number(struct exchange *x, const char *name, long long otherwise)
 {
-    const char *text = evhttp_find_header(query, name);
+    const char *text = evhttp_find_header(&x->query, name);
     return text ? strtoll(text, NULL, 10) : otherwise;
 }
 
 /* --- pages -------------------------------------------------------------------------- */
 
-static void get_page(struct view *v, struct evhttp_request *req, struct evkeyvalq *query)
+static void get_page(struct view *v, struct exchange *x)
 {
-    struct evbuffer *body = evbuffer_new();
-    evbuffer_add_reference(body, v->page, strlen(v->page), NULL, NULL);
-    answer(req, "text/html; charset=utf-8", body);
+    evbuffer_add_reference(x->body, v->page, strlen(v->page), NULL, NULL);
 }
 
-static void get_status(struct view *v, struct evhttp_request *req,
-                       struct evkeyvalq *query)
+static void get_status(struct view *v, struct exchange *x)
 {
-    struct evbuffer *body = evbuffer_new();
     view_asked(v);
     if (v->status)
-        evbuffer_add(body, v->status, v->nstatus);
+        evbuffer_add(x->body, v->status, v->nstatus);
     else
-        evbuffer_add_printf(body, "null");
-    answer(req, "application/json", body);
+        evbuffer_add_printf(x->body, "null");
 }
 
 /* Those from number `from` on: {"next": 7, "events": [...]}. */
-static void get_events(struct view *v, struct evhttp_request *req,
-                       struct evkeyvalq *query)
+static void get_events(struct view *v, struct exchange *x)
 {
-    struct evbuffer *body = evbuffer_new();
-    long long from = number(query, "from", 0) - (long long)v->dropped_events;
+    long long from = number(x, "from", 0) - (long long)v->dropped_events;
     size_t first = from < 0 ? 0 : (size_t)from;
-    evbuffer_add_printf(body, "{\"next\":%zu,\"events\":[",
+    evbuffer_add_printf(x->body, "{\"next\":%zu,\"events\":[",
                         v->dropped_events + v->nevents);
     for (size_t i = first; i < v->nevents; i++)
-        evbuffer_add_printf(body, "%s%s", i > first ? "," : "", v->events[i]);
-    evbuffer_add_printf(body, "]}");
-    answer(req, "application/json", body);
+        evbuffer_add_printf(x->body, "%s%s", i > first ? "," : "", v->events[i]);
+    evbuffer_add_printf(x->body, "]}");
     view_done(v);
 }
 
 /* The text of a rank's log; the header X-Next has the position behind it. */
-static void get_log(struct view *v, struct evhttp_request *req, struct evkeyvalq *query)
+static void get_log(struct view *v, struct exchange *x)
 {
-    int64_t from = number(query, "from", -1);
+    int64_t from = number(x, "from", -1);
     size_t size = 0;
-    const char *text = v->logs ? logs_read(v->logs, (size_t)number(query, "rank", 0),
-                                           &from, TEXT_MAX, &size)
-                               : NULL;
-    struct evbuffer *body = evbuffer_new();
+    const char *text =
+        v->logs ? logs_read(v->logs, (size_t)number(x, "rank", 0), &from, TEXT_MAX, &size)
+                : NULL;
     char next[32];
     if (size > 0)
-        evbuffer_add(body, text, size);
+        evbuffer_add(x->body, text, size);
     snprintf(next, sizeof next, "%lld", text ? (long long)from + (long long)size : -1);
-    evhttp_add_header(evhttp_request_get_output_headers(req), "X-Next", next);
-    answer(req, "text/plain; charset=utf-8", body);
+    evhttp_add_header(evhttp_request_get_output_headers(x->req), "X-Next", next);
 }
 
 static void add_found(size_t rank, const char *line, size_t size, void *arg)
@@ -110,55 +95,45 @@ static void add_found(size_t rank, const char *line, size_t size, void *arg)
 }
 
 /* Lines "rank TAB line". */
-static void get_search(struct view *v, struct evhttp_request *req,
-                       struct evkeyvalq *query)
+static void get_search(struct view *v, struct exchange *x)
 {
-    struct evbuffer *body = evbuffer_new();
-    const char *what = evhttp_find_header(query, "q");
+    const char *what = evhttp_find_header(&x->query, "q");
     if (what && *what && v->logs)
-        logs_search(v->logs, what, FOUND_MAX, add_found, body);
-    answer(req, "text/plain; charset=utf-8", body);
+        logs_search(v->logs, what, FOUND_MAX, add_found, x->body);
 }
 
 /* {"loss": [[t, value], ...], ...}; JSON has no NaN: null. */
-static void get_series(struct view *v, struct evhttp_request *req,
-                       struct evkeyvalq *query)
+static void get_series(struct view *v, struct exchange *x)
 {
-    struct evbuffer *body = evbuffer_new();
     const struct point *p;
     const char *name;
     size_t n;
-    evbuffer_add_printf(body, "{");
+    evbuffer_add_printf(x->body, "{");
     for (size_t i = 0; series_get(v->series, i, &name, &p, &n); i++) {
-        evbuffer_add_printf(body, "%s\"%s\":[", i ? "," : "", name);
+        evbuffer_add_printf(x->body, "%s\"%s\":[", i ? "," : "", name);
         for (size_t k = 0; k < n; k++) {
             bool finite = p[k].value - p[k].value == 0;
-            evbuffer_add_printf(body, "%s[%.3f,", k ? "," : "", p[k].t);
-            evbuffer_add_printf(body, finite ? "%.9g]" : "null]", p[k].value);
+            evbuffer_add_printf(x->body, "%s[%.3f,", k ? "," : "", p[k].t);
+            evbuffer_add_printf(x->body, finite ? "%.9g]" : "null]", p[k].value);
         }
-        evbuffer_add_printf(body, "]");
+        evbuffer_add_printf(x->body, "]");
     }
-    evbuffer_add_printf(body, "}");
-    answer(req, "application/json", body);
+    evbuffer_add_printf(x->body, "}");
 }
 
-static void get_metrics(struct view *v, struct evhttp_request *req,
-                        struct evkeyvalq *query)
+static void get_metrics(struct view *v, struct exchange *x)
 {
-    struct evbuffer *body = evbuffer_new();
-    prometheus_write(v, body);
-    answer(req, "text/plain; version=0.0.4; charset=utf-8", body);
+    prometheus_write(v, x->body);
 }
 
 /* What Hugging Face's Trainer reports to Kubeflow's controller. */
-static void post_trainer(struct view *v, struct evhttp_request *req,
-                         struct evkeyvalq *query)
+static void post_trainer(struct view *v, struct exchange *x)
 {
     static const struct {
         const char *theirs, *ours; /* NULL: not shown */
     } names[] = {
         {"current_step", "step"}, {"current_epoch", "epoch"}, {"total_steps", NULL}};
-    struct evbuffer *in = evhttp_request_get_input_buffer(req);
+    struct evbuffer *in = evhttp_request_get_input_buffer(x->req);
     json_auto_t *root = json_loadb((const char *)evbuffer_pullup(in, -1),
                                    evbuffer_get_length(in), 0, NULL);
     const json_t *status = json_object_get(root, "trainerStatus"), *m;
@@ -178,23 +153,26 @@ static void post_trainer(struct view *v, struct evhttp_request *req,
         series_add(v->series, 0, "progress", t, json_number_value(percent) / 100);
     if (left)
         series_add(v->series, 0, "remaining_s", t, json_number_value(left));
-    answer(req, "application/json", evbuffer_new());
 }
+
+static const char plain[] = "text/plain; charset=utf-8", json[] = "application/json";
 
 static const struct route {
     const char *path;
     enum evhttp_cmd_type method;
+    const char *type;
+    void (*handle)(struct view *v, struct exchange *x);
     bool for_metrics; /* on the port of --metrics, too */
-    void (*handle)(struct view *v, struct evhttp_request *req, struct evkeyvalq *query);
 } routes[] = {
-    {"/", EVHTTP_REQ_GET, false, get_page},
-    {"/api/status", EVHTTP_REQ_GET, false, get_status},
-    {"/api/events", EVHTTP_REQ_GET, false, get_events},
-    {"/api/log", EVHTTP_REQ_GET, false, get_log},
-    {"/api/search", EVHTTP_REQ_GET, false, get_search},
-    {"/api/series", EVHTTP_REQ_GET, false, get_series},
-    {"/api/trainer", EVHTTP_REQ_POST, false, post_trainer},
-    {"/metrics", EVHTTP_REQ_GET, true, get_metrics},
+    {"/", EVHTTP_REQ_GET, "text/html; charset=utf-8", get_page},
+    {"/api/status", EVHTTP_REQ_GET, json, get_status},
+    {"/api/events", EVHTTP_REQ_GET, json, get_events},
+    {"/api/log", EVHTTP_REQ_GET, plain, get_log},
+    {"/api/search", EVHTTP_REQ_GET, plain, get_search},
+    {"/api/series", EVHTTP_REQ_GET, json, get_series},
+    {"/api/trainer", EVHTTP_REQ_POST, json, post_trainer},
+    {"/metrics", EVHTTP_REQ_GET, "text/plain; version=0.0.4; charset=utf-8", get_metrics,
+     .for_metrics = true},
 };
 
 /* --- requests ----------------------------------------------------------------------- */
@@ -211,13 +189,12 @@ static bool same_token(const char *token, const char *given)
     return !differ;
 }
 
-static bool knows_token(const struct view *v, struct evhttp_request *req,
-                        struct evkeyvalq *query)
+static bool knows_token(const struct view *v, struct exchange *x)
 {
     static const char bearer[] = "Bearer ";
-    const char *given = evhttp_find_header(query, "t");
+    const char *given = evhttp_find_header(&x->query, "t");
     const char *head =
-        evhttp_find_header(evhttp_request_get_input_headers(req), "Authorization");
+        evhttp_find_header(evhttp_request_get_input_headers(x->req), "Authorization");
     if (head && strncmp(head, bearer, sizeof bearer - 1) == 0)
         given = head + sizeof bearer - 1;
     return given && same_token(v->token, given);
@@ -232,23 +209,37 @@ static const struct route *find_route(const char *path, enum evhttp_cmd_type met
     return NULL;
 }
 
+static void answer(struct view *v, const struct route *r, struct exchange *x)
+{
+    struct evkeyvalq *head = evhttp_request_get_output_headers(x->req);
+    x->body = evbuffer_new();
+    r->handle(v, x);
+    evhttp_add_header(head, "Content-Type", r->type);
+    evhttp_add_header(head, "Cache-Control", "no-store");
+    evhttp_add_header(head, "Content-Security-Policy", policy);
+    evhttp_add_header(head, "Referrer-Policy", "no-referrer");
+    evhttp_add_header(head, "X-Content-Type-Options", "nosniff");
+    evhttp_send_reply(x->req, HTTP_OK, "OK", x->body);
+    evbuffer_free(x->body);
+}
+
 static void handle(struct view *v, struct evhttp_request *req, bool metrics_only)
 {
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(req);
     const struct route *r =
         find_route(evhttp_uri_get_path(uri), evhttp_request_get_command(req));
     const char *text = evhttp_uri_get_query(uri);
-    struct evkeyvalq query = {0};
-    TAILQ_INIT(&query);
+    struct exchange x = {.req = req};
+    TAILQ_INIT(&x.query);
     if (text)
-        evhttp_parse_query_str(text, &query);
+        evhttp_parse_query_str(text, &x.query);
     if (!r || (metrics_only && !r->for_metrics))
         evhttp_send_error(req, HTTP_NOTFOUND, NULL);
-    else if (!metrics_only && !knows_token(v, req, &query))
+    else if (!metrics_only && !knows_token(v, &x))
         evhttp_send_error(req, 403, "use the URL that ddprun printed");
     else
-        r->handle(v, req, &query);
-    evhttp_clear_headers(&query);
+        answer(v, r, &x);
+    evhttp_clear_headers(&x.query);
 }
 
 static void on_ui(struct evhttp_request *req, void *arg)

@@ -27,10 +27,10 @@ enum { WAITS_MAX = 4, WAIT_S = 1 };
 enum { ASK_MS = 5000, TURN_MS = 1000, FIRST_MS = 1300 };
 
 struct top {
-    int fd;    /* to the job */
-    bool live; /* on a terminal */
-    int columns, rows;
-    size_t first; /* the first rank shown */
+    int fd;                  /* to the job */
+    bool live;               /* on a terminal */
+    int columns, rows, used; /* used: rows that are drawn so far */
+    size_t first;            /* the first rank shown */
     enum { BY_RANK, BY_CPU, BY_MEMORY, BY_QUIET, ORDERS } order;
     bool unfinished_only;
     struct series *series; /* owned: of rank 0's last lines; NULL: none */
@@ -135,9 +135,16 @@ static void put_cut(FILE *out, const char *s, int room)
     }
 }
 
-static void end_line(const struct top *t, FILE *out)
+static void end_line(struct top *t, FILE *out)
 {
     fputs(t->live ? "\033[K\n" : "\n", out);
+    t->used++;
+}
+
+static void put_line(struct top *t, const char *line, FILE *out)
+{
+    put_cut(out, line, t->columns);
+    end_line(t, out);
 }
 
 static void put_size(char *s, size_t size, double kib)
@@ -163,7 +170,7 @@ static void put_span(char *s, size_t size, double seconds)
         snprintf(s, size, "%.0fh", seconds / 3600);
 }
 
-static void draw_head(const struct top *t, const json_t *status, FILE *out)
+static void draw_head(struct top *t, const json_t *status, FILE *out)
 {
     char line[512], mem[32], total[32], since[16];
     size_t i, count[128] = {0};
@@ -178,15 +185,12 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
     if (int_of(status, "attempts") > 0)
         snprintf(line + used, sizeof line - (size_t)used, " of %lld",
                  int_of(status, "attempts"));
-    put_cut(out, line, t->columns);
-    end_line(t, out);
-    put_cut(out, text_or(status, "command", ""), t->columns);
-    end_line(t, out);
+    put_line(t, line, out);
+    put_line(t, text_or(status, "command", ""), out);
     size_t all = strlen(text_or(status, "states", ""));
     snprintf(line, sizeof line, "ranks %zu: %zu run, %zu exited, %zu failed", all,
              all - ended - bad - count['n'], ended, bad);
-    put_cut(out, line, t->columns);
-    end_line(t, out);
+    put_line(t, line, out);
     json_array_foreach (json_object_get(status, "hosts"), i, h) {
         if (i >= 4)
             break;
@@ -206,13 +210,10 @@ static void draw_head(const struct top *t, const json_t *status, FILE *out)
                 n += snprintf(line + n, sizeof line - (size_t)n, "  GPU%zu %.0f %%", k,
                               json_number_value(json_array_get(g, 0)));
         }
-        put_cut(out, line, t->columns);
-        end_line(t, out);
+        put_line(t, line, out);
     }
-    if (*text_or(status, "failure", "")) {
-        put_cut(out, text_or(status, "failure", ""), t->columns);
-        end_line(t, out);
-    }
+    if (*text_or(status, "failure", ""))
+        put_line(t, text_of(status, "failure"), out);
 }
 
 /* Rank 0's last line, if it has numbers as those of the page. */
@@ -224,8 +225,8 @@ static void take_numbers(struct top *t, const json_t *status)
         series_line(t->series, 0, line, strlen(line), number_of(status, "t"));
 }
 
-/* "step 120  loss 0.4711  lr 0.0003": the last of each. False: there are none. */
-static bool draw_numbers(const struct top *t, FILE *out)
+/* "step 120  loss 0.4711  lr 0.0003": the last of each, if there are any. */
+static void draw_numbers(struct top *t, FILE *out)
 {
     char line[512] = "";
     const struct point *points;
@@ -238,11 +239,8 @@ static bool draw_numbers(const struct top *t, FILE *out)
                 line + used, sizeof line - used, "%s%s %.6g%s", used ? "  " : "", name,
                 points[n - 1].value * (share ? 100 : 1), share ? " %" : "");
     }
-    if (used == 0)
-        return false;
-    put_cut(out, line, t->columns);
-    end_line(t, out);
-    return true;
+    if (used > 0)
+        put_line(t, line, out);
 }
 
 static bool are_many(const char *ranks)
@@ -250,9 +248,9 @@ static bool are_many(const char *ranks)
     return strpbrk(ranks, ",-") != NULL;
 }
 
-/* "ranks 0,2-3 wait 12s in all_reduce #4 of the default group for rank 1" for each wait;
- * returns the number of lines. */
-static int draw_waits(const struct top *t, const json_t *status, FILE *out)
+/* "ranks 0,2-3 wait 12s in all_reduce #4 of the default group for rank 1" for each wait.
+ */
+static void draw_waits(struct top *t, const json_t *status, FILE *out)
 {
     const json_t *w;
     size_t i;
@@ -271,10 +269,8 @@ static int draw_waits(const struct top *t, const json_t *status, FILE *out)
                             : are_many(whom) ? " for ranks "
                                              : " for rank ",
                             whom);
-        put_cut(out, line, t->columns);
-        end_line(t, out);
+        put_line(t, line, out);
     }
-    return (int)i;
 }
 
 /* The rank's last line of output; the collective while the rank waits in one. */
@@ -289,7 +285,7 @@ static char *doing(const struct row *r)
     return xasprintf("waits %s in %s", since, name ? name : "?");
 }
 
-static void draw_row(const struct top *t, const struct row *r, FILE *out)
+static void draw_row(struct top *t, const struct row *r, FILE *out)
 {
     OWNED char *what = doing(r);
     char cpu[16] = "-", rss[16] = "-", quiet[16];
@@ -310,12 +306,14 @@ static void draw_row(const struct top *t, const struct row *r, FILE *out)
 static void draw(struct top *t, const json_t *status, FILE *out)
 {
     static const char *const orders[] = {"rank", "CPU", "memory", "silence"};
-    size_t nrows, hosts = json_array_size(json_object_get(status, "hosts"));
+    size_t nrows;
     OWNED struct row *rows = make_rows(t, status, &nrows);
+    t->used = 0;
     if (t->live)
         fputs("\033[H", out);
     draw_head(t, status, out);
-    int lines = draw_numbers(t, out) + draw_waits(t, status, out);
+    draw_numbers(t, out);
+    draw_waits(t, status, out);
     fprintf(out, "%s", t->live ? "\033[7m" : "");
     char head[256];
     snprintf(head, sizeof head,
@@ -323,11 +321,8 @@ static void draw(struct top *t, const json_t *status, FILE *out)
     fprintf(out, "%-*.*s", t->columns, t->columns, head);
     fputs(t->live ? "\033[0m" : "", out);
     end_line(t, out);
-    int used = 4 + (int)(hosts < 4 ? hosts : 4) +
-               (*text_or(status, "failure", "") ? 1 : 0) + lines;
-    size_t room = !t->live                 ? nrows
-                  : t->rows - used - 1 > 1 ? (size_t)(t->rows - used - 1)
-                                           : 1;
+    int left = t->rows - t->used - 1; /* the last row tells the keys */
+    size_t room = !t->live ? nrows : left > 1 ? (size_t)left : 1;
     if (t->first + room > nrows)
         t->first = nrows > room ? nrows - room : 0;
     for (size_t i = t->first; i < nrows && i < t->first + room; i++)

@@ -168,6 +168,12 @@ time.sleep(60)
         self.stop(job)
         self.assertFalse(os.path.exists(self.path("ddprun")))
 
+    def test_trainer_gets_an_ipv6_address_in_brackets(self):
+        if not os.path.exists("/proc/net/if_inet6"):
+            self.skipTest("no IPv6; needs system with IPv6")
+        job = self.run_to_end("-np", 1, "--ui", "[::1]:0", "sh", "-c", "echo $KUBEFLOW_TRAINER_SERVER_URL")
+        self.assertRegex(job.out, r"^http://\[::1\]:\d+/api/trainer$")
+
     def test_a_job_runs_without_a_place_for_the_secret(self):
         """Another user may have made /tmp/ddprun-UID."""
         os.mkdir(self.path("ddprun"))

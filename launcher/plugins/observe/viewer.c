@@ -99,25 +99,28 @@ static void make_token(char *text, size_t size)
 
 /* --- telling the user --------------------------------------------------------------- */
 
+/* As in a URL: an IPv6 address in brackets. */
+static char *bracketed(const char *host)
+{
+    return xasprintf(strchr(host, ':') ? "[%s]" : "%s", host);
+}
+
 static void say_url(struct viewer *v)
 {
-    const char *host = v->host;
-    int port = v->port;
     char own[256] = "localhost";
     gethostname(own, sizeof own - 1);
-    bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
-    const char *shown = any ? own : host, *brackets = strchr(shown, ':') ? "[]" : "";
-    job_say(v->j, "ddprun: http://%.1s%s%s:%d/?t=%s", brackets, shown,
-            *brackets ? brackets + 1 : "", port, v->token);
-    if (!sock_is_loopback(host))
+    bool any = strcmp(v->host, "0.0.0.0") == 0 || strcmp(v->host, "::") == 0;
+    OWNED char *host = bracketed(any ? own : v->host);
+    job_say(v->j, "ddprun: http://%s:%d/?t=%s", host, v->port, v->token);
+    if (!sock_is_loopback(v->host))
         return;
     /* a node of a batch job is reached by way of the login node */
     const char *jump = sched_submit_host();
     const struct passwd *me = getpwuid(geteuid());
     OWNED char *user = xasprintf("%s%s", me ? me->pw_name : "", me ? "@" : "");
-    job_say(v->j, "ddprun: from another machine: ssh -N -L %d:%.1s%s%s:%d %s%s%s%s%s%s",
-            port, brackets, host, *brackets ? brackets + 1 : "", port, jump ? "-J " : "",
-            jump ? user : "", jump ? jump : "", jump ? " " : "", user, own);
+    job_say(v->j, "ddprun: from another machine: ssh -N -L %d:%s:%d %s%s%s%s%s%s",
+            v->port, host, v->port, jump ? "-J " : "", jump ? user : "", jump ? jump : "",
+            jump ? " " : "", user, own);
 }
 
 /* --- the program -------------------------------------------------------------------- */
@@ -203,7 +206,8 @@ static int invite_trainer(struct viewer *v, struct ddp_err *err)
     if (flock(v->token_fd, LOCK_EX | LOCK_NB) < 0 ||
         write_all(v->token_fd, v->token, strlen(v->token)) < 0)
         return err_errno(err, "cannot write '%s'", v->token_file);
-    OWNED char *url = xasprintf("http://%s:%d/api/trainer", v->host, v->port);
+    OWNED char *host = bracketed(v->host);
+    OWNED char *url = xasprintf("http://%s:%d/api/trainer", host, v->port);
     setenv(url_name, url, 1);
     setenv("KUBEFLOW_TRAINER_SERVER_TOKEN", v->token_file, 1);
     return 0;

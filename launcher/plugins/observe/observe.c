@@ -71,8 +71,9 @@ static json_t *plan_node(const struct plan_node *n)
 }
 
 /* As soon as there is one. */
-static void emit_plan(struct observe *o)
+static void emit_plan(void *state)
 {
+    struct observe *o = state;
     struct job *j = o->j;
     if (o->planned || !j->plan || !events_wanted(j))
         return;
@@ -103,11 +104,6 @@ static void on_node_lost(void *state, unsigned node, const char *why)
         o->nodes[node].at_ns = 0; /* another host may come in its place */
     event_emit(o->j, "host_lost", "{s:i, s:o, s:o}", "node", (int)node, "host",
                event_text(o->j->nodes[node].host->name), "why", event_text(why));
-}
-
-static void on_prepare(void *state)
-{
-    emit_plan(state);
 }
 
 /* --- ranks -------------------------------------------------------------------------- */
@@ -422,7 +418,7 @@ const struct job_plugin observe_job = {
     .fini = on_fini,
     .node_joined = on_node_joined,
     .node_lost = on_node_lost,
-    .prepare = on_prepare,
+    .prepare = emit_plan,
     .ranks_started = on_ranks_started,
     .rank_exited = on_rank_exited,
     .output = on_output,

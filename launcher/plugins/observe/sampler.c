@@ -111,13 +111,13 @@ static void measure_machine(struct machine *m)
 static void read_line(struct gpus *g, const char *line)
 {
     int length;
-    unsigned percent, used, total;
+    struct gpu_use u;
     g->n = 0;
-    for (const char *p = line; g->n < GPUS_MAX && sscanf(p, "%u:%u:%u %n", &percent,
-                                                         &used, &total, &length) == 3;
+    for (const char *p = line;
+         g->n < GPUS_MAX &&
+         sscanf(p, "%u:%u:%u %n", &u.percent, &u.used_mib, &u.total_mib, &length) == 3;
          p += length)
-        g->list[g->n++] =
-            (struct gpu_use){.percent = percent, .used_mib = used, .total_mib = total};
+        g->list[g->n++] = u;
 }
 
 static void on_gpus(const void *data, size_t n, void *arg)

@@ -45,9 +45,7 @@ static void keep_event(struct view *v, const char *line)
         v->nevents -= half;
         v->dropped_events += half;
     }
-    if ((v->nevents & (v->nevents - 1)) == 0) /* a power of two: full */
-        v->events =
-            xrealloc(v->events, v->nevents ? v->nevents * 2 : 1, sizeof *v->events);
+    v->events = xroom(v->events, v->nevents, &v->events_room, sizeof *v->events);
     v->events[v->nevents++] = xstrdup(line);
 }
 
@@ -55,13 +53,13 @@ static void take_event(struct view *v, const char *line)
 {
     keep_event(v, line);
     json_auto_t *event = json_loads(line, 0, NULL);
-    const char *name = text_of(event, "event");
-    json_int_t ranks = int_of(event, "ranks");
-    if (name && strcmp(name, "plan") == 0 && !v->logs)
-        v->logs = logs_create((size_t)ranks, on_line, v);
-    else if (name && strcmp(name, "plan") == 0)
-        logs_grow(v->logs, (size_t)ranks);
-    if (name && strcmp(name, "end") == 0) {
+    bool planned = is_text(event, "event", "plan");
+    size_t nranks = (size_t)int_of(event, "ranks");
+    if (planned && v->logs)
+        logs_grow(v->logs, nranks);
+    else if (planned)
+        v->logs = logs_create(nranks, on_line, v);
+    if (is_text(event, "event", "end")) {
         v->ended = true;
         event_add(v->end, view_watched(v) ? &(struct timeval){LINGER_MS / 1000,
                                                               LINGER_MS % 1000 * 1000}
@@ -194,20 +192,14 @@ static json_t *read_config(void)
     return json_loadb(line, n, 0, NULL);
 }
 
-static const char *setting(const struct view *v, const char *name)
-{
-    return text_of(v->config, name);
-}
-
 static int view_open(struct view *v, struct ddp_err *err)
 {
     v->created_ms = now_ms() - (int64_t)int_of(v->config, "ms");
     v->asked_ms = INT64_MIN / 2; /* never */
-    v->metrics_file = setting(v, "metrics_file");
-    snprintf(v->token, sizeof v->token, "%s",
-             setting(v, "token") ? setting(v, "token") : "");
+    v->metrics_file = text_of(v->config, "metrics_file");
+    snprintf(v->token, sizeof v->token, "%s", text_or(v->config, "token", ""));
     v->base = event_base_new();
-    v->series = series_create(setting(v, "metric"), err);
+    v->series = series_create(text_of(v->config, "metric"), err);
     if (!v->series)
         return -1;
     v->up = bufferevent_socket_new(v->base, STDIN_FILENO, 0);

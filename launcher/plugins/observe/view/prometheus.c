@@ -8,6 +8,7 @@
 #include "launcher/plugins/observe/view/view.h"
 
 #include "common/json.h"
+#include "common/mem.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -70,7 +71,7 @@ static const struct {
 
 static void write_ranks(const json_t *status, struct evbuffer *out)
 {
-    for (size_t m = 0; m < sizeof of_ranks / sizeof *of_ranks; m++) {
+    for (size_t m = 0; m < ARRAY_LEN(of_ranks); m++) {
         const json_t *list = json_object_get(status, of_ranks[m].list), *v;
         size_t r;
         bool ages = strcmp(of_ranks[m].list, "quiet") == 0; /* -1: no output yet */
@@ -120,7 +121,7 @@ static void write_hosts(const json_t *status, struct evbuffer *out)
     json_t *h, *g;
     const char *name;
     size_t gpu;
-    for (size_t m = 0; m < sizeof of_hosts / sizeof *of_hosts; m++) {
+    for (size_t m = 0; m < ARRAY_LEN(of_hosts); m++) {
         head(out, of_hosts[m].name, "gauge", of_hosts[m].help);
         json_object_foreach (hosts, name, h) {
             const json_t *v =
@@ -130,7 +131,7 @@ static void write_hosts(const json_t *status, struct evbuffer *out)
             sample(out, json_number_value(v) * of_hosts[m].scale);
         }
     }
-    for (size_t m = 0; m < sizeof of_gpus / sizeof *of_gpus; m++) {
+    for (size_t m = 0; m < ARRAY_LEN(of_gpus); m++) {
         head(out, of_gpus[m].name, "gauge", of_gpus[m].help);
         json_object_foreach (hosts, name, h) {
             json_array_foreach (json_object_get(h, "gpus"), gpu, g) {
@@ -187,7 +188,7 @@ static void write_job(const json_t *status, struct evbuffer *out)
     evbuffer_add_printf(out, "ddprun_recovery_seconds_total %.3f\n",
                         number_of(status, "recover_s"));
     head(out, "ddprun_ranks", "gauge", "Ranks by state");
-    for (size_t s = 0; s < sizeof states / sizeof *states; s++)
+    for (size_t s = 0; s < ARRAY_LEN(states); s++)
         evbuffer_add_printf(out, "ddprun_ranks{state=\"%s\"} %zu\n", states[s].name,
                             count_state(all, states[s].letters));
 }

@@ -36,8 +36,8 @@ struct view {
     json_t *config;              /* owned */
     char *status;                /* owned: the last answer, as text; NULL: none yet */
     size_t nstatus;
-    char **events;                  /* owned, as text */
-    size_t nevents, dropped_events; /* the first `dropped` were dropped */
+    char **events;                               /* owned, as text */
+    size_t nevents, events_room, dropped_events; /* the first `dropped` were dropped */
     struct logs *logs;     /* owned; NULL: the number of ranks is not known yet */
     struct series *series; /* owned */
     size_t output_rank, output_left; /* bytes of output that follow */

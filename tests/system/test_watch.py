@@ -92,6 +92,7 @@ class WatchTest(launch.LaunchTest):
 class Page(WatchTest):
     def test_requests_need_the_secret_of_the_url(self):
         job, url, token = self.start_ui()
+        self.wait_for(job, "from another machine", "err")
         self.assertRegex(job.err, r"ssh -N -L (\d+):127.0.0.1:\1 ")
         for path in ("", "api/status", "api/log?rank=0", "metrics", "?t=", "?t=" + "0" * 32):
             with self.assertRaises(urllib.error.HTTPError) as refused:

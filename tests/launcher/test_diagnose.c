@@ -435,6 +435,14 @@ static const struct {
      "none",
      "no rank is known to wait for another: ranks 0-1 are in f() at a.py:3 (running)",
      "[]"},
+    {RANK("0", "a", "running",
+          "") "," RANK("1", "a", "sleeping",
+                       "") "," RANK("2", "a", "in uninterruptible sleep",
+                                    "") "," RANK("3", "a", "in an unknown state", ""),
+     "none",
+     "no rank is known to wait for another: rank 0 is running; rank 1 is sleeping; rank 2 is "
+     "in uninterruptible sleep; and 1 other place",
+     "[]"},
 };
 
 LOOP_TEST(verdicts_on_jobs, (sizeof verdicts / sizeof verdicts[0]))

@@ -14,12 +14,12 @@
 /* Parts of paths. "<frozen" and the like are Python's own. */
 static const char *const library_paths[] = {
     "/site-packages/", "/dist-packages/", "/lib/python",    "<frozen ",
-    "/sysdeps/",       "/usr/include/",   "/preload/rank/",
+    "/sysdeps/",       "/usr/include/",   "/preload/rank/", NULL,
 };
 /* Path prefixes of the C library's own sources. */
 static const char *const c_library_paths[] = {
-    "./nptl/", "./io/",    "./misc/",   "./socket/", "./time/",
-    "./elf/",  "./posix/", "./stdlib/", "./signal/", "../nptl/",
+    "./nptl/",  "./io/",     "./misc/",   "./socket/", "./time/", "./elf/",
+    "./posix/", "./stdlib/", "./signal/", "../nptl/",  NULL,
 };
 
 /* Functions in these files wait for other ranks. */
@@ -27,42 +27,42 @@ static const char *const torch_paths[] = {
     "torch/distributed/distributed_c10d.py",
     "torch/distributed/rendezvous.py",
     "torch/distributed/nn/functional.py",
+    NULL,
 };
 
 /* Without debug information: prefixes of the names of libraries' functions. */
 static const char *const native_ops[] = {
-    "MPI_",       "PMPI_",   "ddp_barrier", "ddp_broadcast", "ddp_reduce",   "ddp_all_",
-    "ddp_gather", "ddp_sca", "ddp_send",    "ddp_recv",      "ddp_wait",     "ddp_group_",
-    "ncclAll",    "ncclBro", "ncclReduce",  "ncclGroupEnd",  "ddp_monitored"};
+    "MPI_",         "PMPI_",         "ddp_barrier", "ddp_broadcast", "ddp_reduce",
+    "ddp_all_",     "ddp_gather",    "ddp_sca",     "ddp_send",      "ddp_recv",
+    "ddp_wait",     "ddp_group_",    "ncclAll",     "ncclBro",       "ncclReduce",
+    "ncclGroupEnd", "ddp_monitored", NULL};
 static const char *const native_libraries[] = {
     "__",        "_PMI",    "PMI",   "pmix",     "PMIx", "opal_",
     "ompi_",     "MPIR_",   "MPID",  "epoll_",   "poll", "clock_nanosleep",
     "nanosleep", "usleep",  "sleep", "mca_",     "shm_", "tcp_",
     "progress_", "syscall", "futex", "pthread_", "read", "write",
-    "select",    "sched_",
+    "select",    "sched_",  NULL,
 };
 /* The same: files of libraries, the system's and MPI's wherever that is installed. */
-static const char *const native_modules[] = {"/lib/", "/lib32/", "/lib64/", "/usr/lib"};
+static const char *const native_modules[] = {"/lib/", "/lib32/", "/lib64/", "/usr/lib",
+                                             NULL};
 static const char *const native_files[] = {"libmpi",    "libopen-", "libpmix",
                                            "libprrte",  "libevent", "libuc",
-                                           "libfabric", "libnccl"};
+                                           "libfabric", "libnccl",  NULL};
 
-static bool contains(const char *text, const char *const *parts, size_t n)
+/* Each list ends with NULL. */
+static bool contains(const char *text, const char *const *parts)
 {
-    for (size_t i = 0; text && i < n; i++) {
-        if (strstr(text, parts[i]))
-            return true;
-    }
-    return false;
+    while (text && *parts && !strstr(text, *parts))
+        parts++;
+    return text && *parts;
 }
 
-static bool begins(const char *text, const char *const *parts, size_t n)
+static bool begins(const char *text, const char *const *parts)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (strncmp(text, parts[i], strlen(parts[i])) == 0)
-            return true;
-    }
-    return false;
+    while (*parts && strncmp(text, *parts, strlen(*parts)) != 0)
+        parts++;
+    return *parts;
 }
 
 const json_t *with_id(const json_t *list, const char *id)
@@ -76,19 +76,23 @@ const json_t *with_id(const json_t *list, const char *id)
     return NULL;
 }
 
+const json_t *main_frames(const json_t *rank)
+{
+    return json_object_get(json_array_get(json_object_get(rank, "threads"), 0), "frames");
+}
+
 static bool is_library(const json_t *frame, const char *file, const char *function)
 {
     const char *module = text_of(frame, "module");
     if (file && strstr(file, ".py"))
-        return contains(file, library_paths, ARRAY_LEN(library_paths));
+        return contains(file, library_paths);
     /* python -c, or code that libraries make */
     if (file && strcmp(file, "<string>") == 0)
         return strcmp(function, "<module>") != 0;
-    return begins(function, native_libraries, ARRAY_LEN(native_libraries)) ||
-           contains(file, library_paths, ARRAY_LEN(library_paths)) ||
-           (file && begins(file, c_library_paths, ARRAY_LEN(c_library_paths))) ||
-           (module && (begins(module, native_modules, ARRAY_LEN(native_modules)) ||
-                       begins(basename(module), native_files, ARRAY_LEN(native_files))));
+    return begins(function, native_libraries) || contains(file, library_paths) ||
+           (file && begins(file, c_library_paths)) ||
+           (module &&
+            (begins(module, native_modules) || begins(basename(module), native_files)));
 }
 
 static const char *call_name(const char *function)
@@ -105,7 +109,7 @@ static long native_call(const json_t *frames)
     json_array_foreach (frames, i, frame) {
         const char *function = text_of(frame, "function"), *file = text_of(frame, "file");
         bool python = file && strstr(file, ".py");
-        if (function && !python && begins(function, native_ops, ARRAY_LEN(native_ops)))
+        if (function && !python && begins(function, native_ops))
             found = (long)i;
     }
     return found;
@@ -125,11 +129,8 @@ static const char *call_in_c(const json_t *rank)
 
 struct place place_of(const json_t *rank)
 {
-    static const char *const gradients[] = {"torch/autograd/"};
     struct place p = {.op = call_in_c(rank)};
-    const json_t *frame,
-        *frames = json_object_get(json_array_get(json_object_get(rank, "threads"), 0),
-                                  "frames");
+    const json_t *frame, *frames = main_frames(rank);
     bool sleeps = is_text(rank, "state", "sleeping");
     long first = native_call(frames);
     size_t i;
@@ -137,9 +138,9 @@ struct place place_of(const json_t *rank)
         const char *file = text_of(frame, "file"), *function = text_of(frame, "function");
         if (!function || (long)i < first)
             continue;
-        if ((long)i == first || contains(file, torch_paths, ARRAY_LEN(torch_paths))) {
+        if ((long)i == first || contains(file, torch_paths)) {
             p.op = call_name(function);
-        } else if (contains(file, gradients, 1) && sleeps && !p.op) {
+        } else if (file && strstr(file, "torch/autograd/") && sleeps && !p.op) {
             p.op = "backward"; /* waits for gradients of others, if anything */
         } else if (!is_library(frame, file, function) && strcmp(function, "?") != 0) {
             p.function = function;

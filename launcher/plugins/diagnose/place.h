@@ -17,6 +17,7 @@ struct place {
 const json_t *with_id(const json_t *list, const char *id);
 
 /* All borrowed from `rank`, an object of collect(). */
+const json_t *main_frames(const json_t *rank); /* of its main thread; NULL: unknown */
 struct place place_of(const json_t *rank);
 bool place_equal(const struct place *a, const struct place *b);
 void place_print(const struct place *p, FILE *f); /* "load() at data.py:10" */

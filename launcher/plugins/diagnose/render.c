@@ -4,6 +4,7 @@
 #include "common/idset.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "launcher/plugins/diagnose/place.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,30 +30,25 @@ static void print_frames(const json_t *frames, const char *indent, size_t max, F
     }
 }
 
-static const json_t *main_frames(const json_t *rank)
-{
-    return json_object_get(json_array_get(json_object_get(rank, "threads"), 0), "frames");
-}
-
 static bool alike(const json_t *a, const json_t *b)
 {
     const json_t *x = main_frames(a), *y = main_frames(b);
     if (x || y)
         return x && y && json_equal(x, y);
-    return strcmp(text_or(a, "state", ""), text_or(b, "state", "")) == 0 &&
-           strcmp(text_or(a, "exited", ""), text_or(b, "exited", "")) == 0 &&
-           strcmp(text_or(a, "unknown", ""), text_or(b, "unknown", "")) == 0;
+    return is_text(a, "state", text_or(b, "state", "")) &&
+           is_text(a, "exited", text_or(b, "exited", "")) &&
+           is_text(a, "unknown", text_or(b, "unknown", ""));
 }
 
 static void print_state(const json_t *rank, FILE *f)
 {
-    const char *gone = *text_or(rank, "exited", "") ? text_or(rank, "exited", "")
-                                                    : text_or(rank, "unknown", "");
-    const char *why = text_or(rank, "no_stacks", "");
-    fprintf(f, "%s%s%s%s", *gone ? gone : text_or(rank, "state", ""),
-            *text_or(rank, "wchan", "") ? " in " : "", text_or(rank, "wchan", ""),
-            *why ? "; no stack: " : "");
-    fprintf(f, "%s", why);
+    const char *wchan = text_of(rank, "wchan"), *why = text_of(rank, "no_stacks");
+    fputs(text_or(rank, "exited", text_or(rank, "unknown", text_or(rank, "state", ""))),
+          f);
+    if (wchan)
+        fprintf(f, " in %s", wchan);
+    if (why)
+        fprintf(f, "; no stack: %s", why);
 }
 
 void render_stacks(const json_t *ranks, size_t max, size_t nframes, FILE *f)
@@ -105,7 +101,7 @@ static void print_sockets(const json_t *rank, FILE *f)
     const json_t *s, *count, *to;
     size_t i;
     json_array_foreach (json_object_get(rank, "sockets"), i, s) {
-        bool listens = strcmp(text_or(s, "state", ""), "listening") == 0;
+        bool listens = is_text(s, "state", "listening");
         fprintf(f, "  socket %s%s%s", text_or(s, "local", ""), listens ? "" : " to ",
                 listens ? "" : text_or(s, "peer", ""));
         if ((to = json_object_get(s, "rank")))

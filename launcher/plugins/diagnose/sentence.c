@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PLACES_MAX = 3 }; /* described in a sentence */
+
 bool *marks(struct job_view *j)
 {
     bool *m = xcalloc(j->n + 1, sizeof *m);
@@ -119,7 +121,8 @@ void print_line(const struct place *at, FILE *f)
     place_print(&line, f);
 }
 
-void print_whereabouts(const struct view *v, FILE *f)
+/* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
+static void print_whereabouts(const struct view *v, FILE *f)
 {
     const char *why = text_of(v->is, "no_stacks");
     if (v->gone) {
@@ -150,7 +153,9 @@ static bool alike(const struct view *a, const struct view *b)
            (a->state && b->state && strcmp(a->state, b->state) == 0);
 }
 
-size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same)
+/* Move the marks of the ranks that are where rank `i` is from `mark` to `same`; returns
+ * how many there are. */
+static size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same)
 {
     size_t n = 0;
     for (size_t k = j->n; k-- > 0;) { /* `i` last: its mark is needed until then */
@@ -161,7 +166,7 @@ size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same)
     return n;
 }
 
-void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f)
+void print_places(struct job_view *j, bool *mark, const char *verb, FILE *f)
 {
     size_t places = 0;
     bool *same = marks(j);
@@ -173,14 +178,17 @@ void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f)
         print_ranks(j, same, true, f);
         const struct view *v = &j->ranks[i];
         if (v->gone)
-            fprintf(f, " %s", n == 1 ? "has " : "have ");
-        else
+            fprintf(f, " %s ", n == 1 ? "has" : "have");
+        else if (verb)
             fprintf(f, " %s %s: %s ", n == 1 ? "has" : "have", verb,
                     n == 1 ? "it is" : "they are");
+        else
+            fprintf(f, " %s ", n == 1 ? "is" : "are");
         print_whereabouts(v, f);
     }
     if (places > PLACES_MAX)
-        fprintf(f, "; and %zu other places", places - PLACES_MAX);
+        fprintf(f, "; and %zu other place%s", places - PLACES_MAX,
+                places == PLACES_MAX + 1 ? "" : "s");
 }
 
 void set_culprits(struct job_view *j, const bool *mark, const char *kind)

@@ -12,8 +12,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { PLACES_MAX = 3 }; /* described in a sentence */
-
 struct view {
     const json_t *is;
     int rank;
@@ -65,15 +63,9 @@ bool is_default(const json_t *group); /* that of all ranks */
  */
 void print_line(const struct place *at, FILE *f);
 
-/* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
-void print_whereabouts(const struct view *v, FILE *f);
-
-/* Move the marks of the ranks that are where rank `i` is from `mark` to `same`; returns
- * how many there are. */
-size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *same);
-
-/* "rank 1 on node2 has not arrived: it is ..."; the marks are removed. */
-void print_absent(struct job_view *j, bool *mark, const char *verb, FILE *f);
+/* "rank 1 on node2 has not arrived: it is ..." for each place; without a verb (NULL)
+ * "rank 1 on node2 is ...". The marks are removed. */
+void print_places(struct job_view *j, bool *mark, const char *verb, FILE *f);
 
 /* The ranks that are the reason, replacing those before; `kind`: verdict.h. */
 void set_culprits(struct job_view *j, const bool *mark, const char *kind);

@@ -255,7 +255,7 @@ static void find_absent(struct job_view *j, const json_t *group)
     print_waiting(j, group, waits, number, f);
     fputs("; ", f);
     memcpy(mark, absent, j->n);
-    print_absent(j, mark, "not arrived", f);
+    print_places(j, mark, "not arrived", f);
     bool first = reason && !j->kind;
     sentence_add(j, &t, first);
     for (size_t i = 0; i < j->n; i++) /* of the absent ones, those that wait for none */
@@ -377,7 +377,7 @@ static void by_stacks(struct job_view *j)
     if (nothers == 0 && differ) {
         fputs("mismatch? ", f);
         memcpy(mark, waits, j->n);
-        print_absent(j, mark, "different calls", f);
+        print_places(j, mark, "different calls", f);
         for (size_t i = 0; i < j->n; i++)
             others[i] = !same[i];
         set_culprits(j, others, "mismatch");
@@ -392,7 +392,7 @@ static void by_stacks(struct job_view *j)
         memcpy(mark, others, j->n);
         for (size_t i = 0; i < j->n; i++)
             exited &= !others[i] || j->ranks[i].gone;
-        print_absent(j, mark, "not arrived", f);
+        print_places(j, mark, "not arrived", f);
         print_unknown(j, unknown, f);
         set_culprits(j, others, nothers == 0 ? "complete" : exited ? "exited" : "absent");
     }
@@ -415,7 +415,7 @@ static void find_late(struct job_view *j)
     FILE *f = sentence_open(&t);
     print_ranks(j, failed, true, f);
     fprintf(f, " %s failed, it seems by a timeout; ", nfailed == 1 ? "has" : "have");
-    print_absent(j, mark, "not arrived", f);
+    print_places(j, mark, "not arrived", f);
     sentence_add(j, &t, true);
     set_culprits(j, late, "absent");
 }
@@ -424,22 +424,10 @@ static void no_wait(struct job_view *j)
 {
     struct sentence t;
     FILE *f = sentence_open(&t);
-    bool *mark = marks(j), *same = marks(j);
+    bool *mark = marks(j);
     memset(mark, true, j->n);
     fputs("no rank is known to wait for another: ", f);
-    size_t places = 0;
-    for (size_t i = 0; i < j->n && places < PLACES_MAX; i++) {
-        size_t n = take_alike(j, i, mark, same);
-        if (n == 0)
-            continue;
-        fputs(places++ ? "; " : "", f);
-        print_ranks(j, same, true, f);
-        fprintf(f, " %s ",
-                j->ranks[i].gone ? n == 1 ? "has" : "have"
-                : n == 1         ? "is"
-                                 : "are");
-        print_whereabouts(&j->ranks[i], f);
-    }
+    print_places(j, mark, NULL, f);
     sentence_add(j, &t, true);
     j->kind = "none";
 }

@@ -45,25 +45,31 @@ enum { DEADLINE_S = 20, STACKS_SHOWN = 8, FRAMES_SHOWN = 10, REPORTS_MAX = 10000
 enum { REPORT_MS = 40000 }; /* for the answer to --report-on */
 enum { EXIT_USAGE = 2 };    /* there is no such job */
 
-typedef json_t *(*describe_fn)(const char *folder, const struct collect_rank *ranks,
-                               size_t n);
-
-static json_t *describe_all(const char *folder, const struct collect_rank *ranks,
-                            size_t n)
+/* Ranks that are about to be killed; takes `all` over. */
+static json_t *write_last(json_t *all)
 {
-    return collect(folder, ranks, n, COLLECT_ALL);
-}
-
-static json_t *describe_idle(const char *folder, const struct collect_rank *ranks,
-                             size_t n)
-{
-    return collect_idle(collect(folder, ranks, n, COLLECT_CALLS));
-}
-
-static json_t *describe_calls(const char *folder, const struct collect_rank *ranks,
-                              size_t n)
-{
-    return calls_of(collect(folder, ranks, n, COLLECT_CALLS));
+    json_auto_t *list = json_array();
+    json_t *rank;
+    SCOPED(idset_finish) struct idset set = {0};
+    size_t i;
+    json_array_foreach (all, i, rank) {
+        if (!json_object_get(rank, "threads"))
+            continue;
+        int number = (int)int_of(rank, "rank");
+        json_array_append(list, rank);
+        idset_add(&set, number, number);
+    }
+    json_decref(all);
+    if (json_array_size(list) > 0) {
+        OWNED char *text = idset_text(&set);
+        char host[HOST_NAME_MAX + 1] = "";
+        bool one = json_array_size(list) == 1;
+        gethostname(host, sizeof host - 1);
+        printf("ddprun: note: rank%s %s on %s %s not ended by SIGTERM; before SIGKILL:\n",
+               one ? "" : "s", text, host, one ? "has" : "have");
+        render_stacks(list, STACKS_SHOWN, FRAMES_SHOWN, stdout);
+    }
+    return NULL;
 }
 
 static json_t *describe_beside(const char *folder, const struct collect_rank *ranks,
@@ -79,40 +85,16 @@ static json_t *write_arrivals(const char *folder, const struct collect_rank *ran
     return NULL;
 }
 
-/* Ranks that are about to be killed. */
-static json_t *write_last(const char *folder, const struct collect_rank *ranks, size_t n)
-{
-    json_auto_t *all = collect(folder, ranks, n, COLLECT_STACKS);
-    json_auto_t *list = json_array();
-    json_t *rank;
-    SCOPED(idset_finish) struct idset set = {0};
-    size_t i;
-    json_array_foreach (all, i, rank) {
-        if (!json_object_get(rank, "threads"))
-            continue;
-        json_array_append(list, rank);
-        idset_add(&set, ranks[i].rank, ranks[i].rank);
-    }
-    if (json_array_size(list) > 0) {
-        OWNED char *text = idset_text(&set);
-        char host[HOST_NAME_MAX + 1] = "";
-        bool one = json_array_size(list) == 1;
-        gethostname(host, sizeof host - 1);
-        printf("ddprun: note: rank%s %s on %s %s not ended by SIGTERM; before SIGKILL:\n",
-               one ? "" : "s", text, host, one ? "has" : "have");
-        render_stacks(list, STACKS_SHOWN, FRAMES_SHOWN, stdout);
-    }
-    return NULL;
-}
-
-static const struct {
+static const struct part {
     const char *name;
-    describe_fn describe;
-} parts[] = {{"collect", describe_all}, {"brief", describe_idle},
-             {"calls", describe_calls}, {"beside", describe_beside},
-             {"last", write_last},      {"arrivals", write_arrivals}};
+    enum collect_part part;
+    json_t *(*describe)(json_t *ranks); /* of collect(), taken over; NULL: the answer */
+    json_t *(*own)(const char *folder, const struct collect_rank *ranks, size_t n);
+} parts[] = {{"collect", COLLECT_ALL},           {"brief", COLLECT_CALLS, collect_idle},
+             {"calls", COLLECT_CALLS, calls_of}, {"last", COLLECT_STACKS, write_last},
+             {"beside", .own = describe_beside}, {"arrivals", .own = write_arrivals}};
 
-static int collect_main(describe_fn describe, const char *folder, char **argv, int n)
+static int collect_main(const struct part *p, const char *folder, char **argv, int n)
 {
     OWNED struct collect_rank *ranks = xcalloc((size_t)n + 1, sizeof *ranks);
     for (int i = 0; i < n; i++) {
@@ -121,7 +103,10 @@ static int collect_main(describe_fn describe, const char *folder, char **argv, i
             return 2;
         ranks[i].pid = pid;
     }
-    json_auto_t *out = describe(folder, ranks, (size_t)n);
+    json_auto_t *out = p->own ? p->own(folder, ranks, (size_t)n)
+                              : collect(folder, ranks, (size_t)n, p->part);
+    if (p->describe)
+        out = p->describe(out);
     if (out)
         json_dumpf(out, stdout, JSON_COMPACT);
     return fflush(stdout) == 0 ? 0 : 1;
@@ -333,7 +318,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; part && i < ARRAY_LEN(parts); i++) {
         if (strcmp(argv[1], parts[i].name) == 0)
-            return collect_main(parts[i].describe, argv[2], argv + 3, argc - 3);
+            return collect_main(&parts[i], argv[2], argv + 3, argc - 3);
     }
     if (argc == 3 && strcmp(argv[1], "report") == 0)
         return report_main(argv[2]);

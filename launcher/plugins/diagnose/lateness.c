@@ -207,13 +207,6 @@ static uint64_t keep_round(struct group *g)
     return g->nrounds + 1;
 }
 
-static void close_round(struct group *g)
-{
-    g->nrounds = keep_round(g);
-    g->before_ns = g->open ? g->end_ns : 0;
-    g->open = false;
-}
-
 static int64_t lag_of(const struct lateness *l, const struct group *g,
                       const struct arrival *of, const struct arrival *median)
 {
@@ -229,12 +222,11 @@ static void take_collective(const struct lateness *l, struct group *g, uint64_t 
                             struct arrival *times)
 {
     qsort(times, g->n, sizeof *times, by_time);
-    bool follows = g->open && g->number + 1 == number;
-    if (!follows) {
-        g->open = false;
+    if (!g->open || g->number + 1 != number) {
         g->before_ns = 0;
     } else if (times[0].at_ns > g->end_ns) {
-        close_round(g);
+        g->nrounds = keep_round(g);
+        g->before_ns = g->end_ns;
     }
     for (size_t i = 0; i < g->n; i++)
         g->lags[times[i].member] = lag_of(l, g, &times[i], &times[(g->n - 1) / 2]);
@@ -276,9 +268,10 @@ struct sums {
     double w, w2, late; /* late: w times the share of ranks that are late */
     double span;        /* and lags: microseconds */
     unsigned rounds;
-    double *lag;     /* owned, by member */
-    double *weight;  /* owned: of the rounds in which it is late */
-    unsigned *times; /* owned: how many those are */
+    struct sum {
+        double lag, weight; /* weight: of the rounds in which it is late */
+        unsigned times;     /* how many those are */
+    } * of;                 /* owned, by member */
 };
 
 static void add_round(const struct group *g, size_t at, struct sums *s)
@@ -290,11 +283,11 @@ static void add_round(const struct group *g, size_t at, struct sums *s)
         most = lags[i] > most ? lags[i] : most;
     double w = (double)most;
     for (size_t i = 0; i < g->n; i++) {
-        s->lag[i] += (double)lags[i];
+        s->of[i].lag += (double)lags[i];
         if (most == 0 || (uint64_t)lags[i] * 2 < most)
             continue;
-        s->weight[i] += w;
-        s->times[i]++;
+        s->of[i].weight += w;
+        s->of[i].times++;
         nlate++;
     }
     s->w += w;
@@ -335,14 +328,13 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median_of(const double *values, size_t n)
+static double median_lag(const struct sum *of, size_t n)
 {
-    double *sorted = xcalloc(n, sizeof *sorted), median;
-    memcpy(sorted, values, n * sizeof *sorted);
+    OWNED double *sorted = xcalloc(n, sizeof *sorted);
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = of[i].lag;
     qsort(sorted, n, sizeof *sorted, by_size);
-    median = sorted[(n - 1) / 2];
-    free(sorted);
-    return median;
+    return sorted[(n - 1) / 2];
 }
 
 /* `usual`: the lags of the median rank of `n`. */
@@ -350,10 +342,10 @@ static enum judgement judge(const struct sums *s, size_t i, size_t n, double usu
                             double share)
 {
     double needed = EVIDENCE + ln((double)n);
-    if (s->w <= 0 || s->span <= 0 || s->lag[i] - usual < share * s->span ||
-        s->lag[i] < MULTIPLE * usual)
+    if (s->w <= 0 || s->span <= 0 || s->of[i].lag - usual < share * s->span ||
+        s->of[i].lag < MULTIPLE * usual)
         return INNOCENT;
-    double m = s->w * s->w / s->w2, f = s->weight[i] / s->w, p = s->late / s->w;
+    double m = s->w * s->w / s->w2, f = s->of[i].weight / s->w, p = s->late / s->w;
     double evidence = m * divergence(f, p);
     return m >= ROUNDS_MIN && evidence >= needed ? STRAGGLER
            : evidence >= needed / 3              ? SUSPECT
@@ -361,37 +353,34 @@ static enum judgement judge(const struct sums *s, size_t i, size_t n, double usu
 }
 
 static void check_window(struct lateness *l, const struct group *g, const struct sums *s,
-                         int64_t lasts_ns, struct straggler *of, bool *found)
+                         int64_t lasts_ns, struct straggler *of)
 {
-    double usual = median_of(s->lag, g->n);
+    double usual = median_lag(s->of, g->n);
     for (size_t i = 0; i < g->n; i++) {
         enum judgement now = judge(s, i, g->n, usual, l->share);
         l->suspects |= now != INNOCENT;
-        if (now != STRAGGLER || found[i] || lasts_ns < PERSISTS_NS)
+        if (now != STRAGGLER || of[i].rounds > 0 || lasts_ns < PERSISTS_NS)
             continue;
-        found[i] = true;
         of[i] = (struct straggler){.rank = g->members[i]->rank,
-                                   .late = s->times[i],
+                                   .late = s->of[i].times,
                                    .rounds = s->rounds,
-                                   .lag_ns = (int64_t)(s->lag[i] / s->rounds * 1e3),
+                                   .lag_ns = (int64_t)(s->of[i].lag / s->rounds * 1e3),
                                    .period_ns = (int64_t)(s->span / s->rounds * 1e3),
-                                   .share = s->lag[i] / s->span};
+                                   .share = s->of[i].lag / s->span};
     }
 }
 
 static void set_lags(struct lateness *l, const struct group *g, const struct sums *s)
 {
     for (size_t i = 0; i < g->n; i++)
-        l->ranks[g->members[i]->rank].lag_ns = (int64_t)(s->lag[i] / s->rounds * 1e3);
+        l->ranks[g->members[i]->rank].lag_ns = (int64_t)(s->of[i].lag / s->rounds * 1e3);
 }
 
-/* From the newest round back; the windows grow by an eighth. */
-static void examine_group(struct lateness *l, struct group *g, struct straggler *of,
-                          bool *found)
+/* From the newest round back; the windows grow by an eighth. Sets the stragglers in `of`,
+ * by member; the others keep 0 rounds. */
+static void examine_group(struct lateness *l, struct group *g, struct straggler *of)
 {
-    struct sums s = {.lag = xcalloc(g->n, sizeof *s.lag),
-                     .weight = xcalloc(g->n, sizeof *s.weight),
-                     .times = xcalloc(g->n, sizeof *s.times)};
+    struct sums s = {.of = xcalloc(g->n, sizeof *s.of)};
     uint64_t nrounds = keep_round(g), n = nrounds < ROUNDS ? nrounds : ROUNDS;
     uint64_t window = SUSPECT_MIN;
     int64_t newest_ns = n ? g->rounds[(nrounds - 1) % ROUNDS].end_ns : 0;
@@ -404,11 +393,9 @@ static void examine_group(struct lateness *l, struct group *g, struct straggler 
             continue;
         window += window < 24 ? 1 : window / 8;
         check_window(l, g, &s, newest_ns - g->rounds[at].end_ns + g->rounds[at].span_ns,
-                     of, found);
+                     of);
     }
-    free(s.lag);
-    free(s.weight);
-    free(s.times);
+    free(s.of);
 }
 
 size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nfound)
@@ -423,10 +410,9 @@ size_t lateness_examine(struct lateness *l, struct straggler **found, size_t *nf
         if (now == 0)
             continue;
         OWNED struct straggler *of = xcalloc(g->n, sizeof *of);
-        OWNED bool *is = xcalloc(g->n, sizeof *is);
-        examine_group(l, g, of, is);
+        examine_group(l, g, of);
         for (size_t i = 0; i < g->n; i++) {
-            if (!is[i])
+            if (of[i].rounds == 0)
                 continue;
             *found = xrealloc(*found, *nfound + 1, sizeof **found);
             (*found)[(*nfound)++] = of[i];

@@ -243,18 +243,12 @@ static void found(struct straggler_job *s, const struct straggler *is)
 
 /* --- questions ---------------------------------------------------------------------- */
 
-static void ask(struct straggler_job *s)
-{
-    s->asked_ns = now_ns();
-    s->left = job_ask(s->j, MSG(ask, ASK_ARRIVALS, ++s->id));
-    loop_arm(s->timer, s->interval_ms);
-}
-
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
     struct straggler_job *s = arg;
-    if (s->lateness)
-        ask(s);
+    s->asked_ns = now_ns();
+    s->left = job_ask(s->j, MSG(ask, ASK_ARRIVALS, ++s->id));
+    loop_arm(s->timer, s->interval_ms);
 }
 
 /* Few new collectives: steps are long, or nothing happens. */
@@ -336,8 +330,9 @@ static int handle_arrivals(void *state, unsigned node, const struct frame *f,
 
 /* --- life --------------------------------------------------------------------------- */
 
-static void forget(struct straggler_job *s)
+static void forget(void *state)
 {
+    struct straggler_job *s = state;
     if (s->timer)
         event_del(s->timer);
     if (s->limit)
@@ -364,11 +359,6 @@ static void straggler_ranks_started(void *state)
 static void straggler_ranks_added(void *state, int first)
 {
     straggler_ranks_started(state);
-}
-
-static void straggler_shutdown(void *state)
-{
-    forget(state);
 }
 
 static int straggler_init(void *state, struct ddp_err *err)
@@ -405,6 +395,6 @@ const struct job_plugin straggler_job = {
     .fini = straggler_fini,
     .ranks_started = straggler_ranks_started,
     .ranks_added = straggler_ranks_added,
-    .shutdown = straggler_shutdown,
+    .shutdown = forget,
     .messages = messages,
 };

@@ -1,4 +1,6 @@
-/* common/ancestry.h - parents of processes, from /proc, without a cache */
+/* common/ancestry.h - processes, their parents and what they use, from /proc/PID/stat,
+ * without a cache
+ */
 #ifndef COMMON_ANCESTRY_H
 #define COMMON_ANCESTRY_H
 
@@ -14,11 +16,18 @@ struct ancestry_proc {
     char name[ANCESTRY_NAME];
 };
 
-/* Read /proc/PID/stat into `text`. Returns the fields after the name, from the state on;
- * NULL when the process has ended. */
-const char *ancestry_fields(pid_t pid, char *text, size_t size);
-/* The first fields; false when the process has ended. */
-bool ancestry_read(pid_t pid, struct ancestry_proc *p);
+bool ancestry_read(pid_t pid, struct ancestry_proc *p); /* false: it has ended */
+
+struct ancestry_use {
+    char state;
+    int threads, cpu;              /* cpu: on which it ran last */
+    unsigned long user, system;    /* its CPU time, in clock ticks */
+    long child_user, child_system; /* that of children it has waited for */
+    unsigned long major_faults;
+    long pages; /* resident */
+};
+bool ancestry_use(pid_t pid, struct ancestry_use *u); /* false: it has ended */
+
 /* The parent of a process, and its program's name (may be NULL), cut by the kernel after
  * 15 bytes; 0 when it has ended. */
 pid_t ancestry_parent(pid_t pid, char name[ANCESTRY_NAME]);

@@ -45,21 +45,14 @@ static void add_threads(pid_t pid, struct usage *u)
     }
 }
 
-static void add_faults(pid_t pid, struct usage *u)
-{
-    char text[1024];
-    unsigned long major = 0;
-    const char *fields = ancestry_fields(pid, text, sizeof text);
-    if (fields && sscanf(fields, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %lu", &major) == 1)
-        u->faults += (double)major;
-}
-
 static struct usage usage_of(const pid_t *pids, size_t n)
 {
     struct usage u = {0};
+    struct ancestry_use p;
     for (size_t i = 0; i < n; i++) {
         add_threads(pids[i], &u);
-        add_faults(pids[i], &u);
+        if (ancestry_use(pids[i], &p))
+            u.faults += (double)p.major_faults;
     }
     return u;
 }
@@ -100,19 +93,11 @@ struct other {
 
 static bool read_other(pid_t pid, struct other *o)
 {
-    char text[1024];
-    unsigned long user = 0, system = 0;
-    const char *fields = ancestry_fields(pid, text, sizeof text);
-    *o = (struct other){.pid = pid};
-    if (!fields ||
-        sscanf(fields,
-               " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d %*d %*d "
-               "%*d %*u %*u %*d %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*u %*d "
-               "%d",
-               &user, &system, &o->cpu) != 3)
-        return false;
-    o->ticks = user + system;
-    return true;
+    struct ancestry_use u;
+    bool runs = ancestry_use(pid, &u);
+    if (runs)
+        *o = (struct other){pid, u.user + u.system, u.cpu};
+    return runs;
 }
 
 static size_t read_others(struct other *others)

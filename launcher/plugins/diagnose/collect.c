@@ -95,13 +95,12 @@ static void take_trace(struct subject *s, const char *groups)
 
 static bool catches(const struct subject *s)
 {
-    char link[64], path[64], ours[512];
-    snprintf(link, sizeof link, "/proc/%d/fd/%d", (int)s->target, STACKS_FD);
-    snprintf(path, sizeof path, "%d.%d.stacks", s->is.rank, (int)s->target);
-    ssize_t n = readlink(link, ours, sizeof ours - 1);
-    ours[n > 0 ? n : 0] = '\0';
-    const char *name = strrchr(ours, '/');
-    return name && strcmp(name + 1, path) == 0 &&
+    char link[16], own[64], path[512];
+    snprintf(link, sizeof link, "fd/%d", STACKS_FD);
+    snprintf(own, sizeof own, "%d.%d.stacks", s->is.rank, (int)s->target);
+    proc_link(s->target, link, path, sizeof path);
+    const char *name = strrchr(path, '/');
+    return name && strcmp(name + 1, own) == 0 &&
            proc_signals(s->target, "SigCgt") >> (STACKS_SIGNAL - 1) & 1;
 }
 

@@ -60,11 +60,8 @@ struct reader {
 
 static bool runs_python(pid_t pid)
 {
-    char link[32], path[PATH_MAX];
-    snprintf(link, sizeof link, "/proc/%d/exe", (int)pid);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    path[n > 0 ? n : 0] = '\0';
-    return program_is_python(path);
+    char path[PATH_MAX];
+    return proc_link(pid, "exe", path, sizeof path) && program_is_python(path);
 }
 
 static pid_t start(const struct debugger *d, const char *path, pid_t pid, int out)

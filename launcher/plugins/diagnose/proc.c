@@ -3,6 +3,7 @@
 
 #include "common/ancestry.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 #include "common/text_file.h"
 #include "include/ddprun/err.h"
 
@@ -25,44 +26,31 @@ static const struct {
     {'Z', "exited"},
 };
 
-enum { FILE_MAX = 8191, MAPS_MAX = 16 << 20 };
+enum { COMMAND_MAX = 200, STATUS_MAX = 8192, CHILDREN_MAX = 8192, MAPS_MAX = 16 << 20 };
 
-/* A file of the process, cut at FILE_MAX, with a NUL; malloc'ed, NULL: unreadable. */
-static char *proc_file(pid_t pid, const char *name, size_t *size)
+/* The start of a file of the process, with a NUL; returns its length. */
+static size_t proc_file(pid_t pid, const char *name, char *text, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
-    SCOPED(close_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    char *text = fd < 0 ? NULL : malloc(FILE_MAX + 1);
-    size_t n = 0;
-    ssize_t got = 1;
-    while (text && n < FILE_MAX && (got = read(fd, text + n, FILE_MAX - n)) > 0)
-        n += (size_t)got;
-    if (text)
-        text[n] = '\0';
-    if (size)
-        *size = n;
-    return text;
+    ssize_t n = read_start(path, text, size);
+    return n > 0 ? (size_t)n : 0;
 }
 
-static void set_text(json_t *o, const char *key, char *text)
+static void set_text(json_t *o, const char *key, const char *text)
 {
-    json_t *value = text && *text ? json_string(text) : NULL;
-    if (value)
-        json_object_set_new(o, key, value);
-    free(text);
+    if (*text)
+        json_object_set_new(o, key, json_string(text)); /* unless it is no UTF-8 */
 }
 
 /* The command line with blanks in place of the NULs, cut. */
-static char *command_of(pid_t pid)
+static void command_of(pid_t pid, char text[COMMAND_MAX + 2])
 {
-    size_t n;
-    char *text = proc_file(pid, "cmdline", &n);
-    for (size_t i = 0; text && i + 1 < n; i++)
+    size_t n = proc_file(pid, "cmdline", text, COMMAND_MAX + 2);
+    for (size_t i = 0; i + 1 < n; i++)
         text[i] = text[i] ? text[i] : ' ';
-    if (text && n > 200)
-        strcpy(text + 197, "...");
-    return text;
+    if (n > COMMAND_MAX)
+        strcpy(text + COMMAND_MAX - 3, "...");
 }
 
 char proc_state(pid_t pid)
@@ -73,44 +61,45 @@ char proc_state(pid_t pid)
 
 bool proc_describe(pid_t pid, json_t *process)
 {
-    char text[1024];
-    const char *fields = ancestry_fields(pid, text, sizeof text);
-    unsigned long user = 0, system = 0;
-    int threads = 0;
-    char letter = 0;
-    if (!fields ||
-        sscanf(fields,
-               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d "
-               "%*d %d",
-               &letter, &user, &system, &threads) != 4)
+    struct ancestry_use u;
+    char command[COMMAND_MAX + 2], wchan[64];
+    if (!ancestry_use(pid, &u))
         return false;
     const char *state = "in an unknown state";
     for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        state = states[i].letter == letter ? states[i].state : state;
+        state = states[i].letter == u.state ? states[i].state : state;
     json_object_set_new(process, "pid", json_integer(pid));
     json_object_set_new(process, "state", json_string(state));
     json_object_set_new(
         process, "cpu_s",
-        json_real((double)(user + system) / (double)sysconf(_SC_CLK_TCK)));
-    json_object_set_new(process, "nthreads", json_integer(threads));
-    set_text(process, "program", command_of(pid));
-    char *wchan = proc_file(pid, "wchan", NULL);
-    if (wchan && strcmp(wchan, "0") == 0)
-        *wchan = '\0';
-    set_text(process, "wchan", wchan);
+        json_real((double)(u.user + u.system) / (double)sysconf(_SC_CLK_TCK)));
+    json_object_set_new(process, "nthreads", json_integer(u.threads));
+    command_of(pid, command);
+    set_text(process, "program", command);
+    proc_file(pid, "wchan", wchan, sizeof wchan);
+    set_text(process, "wchan", strcmp(wchan, "0") == 0 ? "" : wchan);
     return true;
 }
 
 uint64_t proc_signals(pid_t pid, const char *masks)
 {
-    OWNED char *status = proc_file(pid, "status", NULL);
-    char name[16];
+    char status[STATUS_MAX], name[16];
     uint64_t bits = 0;
-    for (int n; status && sscanf(masks, " %15s%n", name, &n) == 1; masks += n) {
+    proc_file(pid, "status", status, sizeof status);
+    for (int n; sscanf(masks, " %15s%n", name, &n) == 1; masks += n) {
         const char *line = strstr(status, name);
         bits |= line ? strtoull(line + strlen(name) + 1, NULL, 16) : 0;
     }
     return bits;
+}
+
+bool proc_link(pid_t pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    ssize_t n = readlink(path, text, size - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0;
 }
 
 bool proc_maps(pid_t pid, const char *text)
@@ -130,13 +119,12 @@ static size_t add_children(pid_t pid, pid_t *pids, size_t n, size_t max)
     snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
     SCOPED(close_folder) DIR *tasks = opendir(path);
     for (struct dirent *d; tasks && (d = readdir(tasks));) {
-        char name[48];
+        char name[48], list[CHILDREN_MAX], *p = list, *end;
         if (*d->d_name == '.')
             continue;
         snprintf(name, sizeof name, "task/%.20s/children", d->d_name);
-        OWNED char *list = proc_file(pid, name, NULL);
-        char *p = list, *end;
-        for (long child; p && (child = strtol(p, &end, 10)) > 0 && n < max; p = end)
+        proc_file(pid, name, list, sizeof list);
+        for (long child; (child = strtol(p, &end, 10)) > 0 && n < max; p = end)
             pids[n++] = (pid_t)child;
     }
     return n;

@@ -21,6 +21,10 @@ char proc_state(pid_t pid); /* R, S, D, T, Z, ...; 0: it has ended */
  * named in `masks`, as one. */
 uint64_t proc_signals(pid_t pid, const char *masks);
 
+/* The target of a link of the process, such as "exe" or "fd/3"; false and "": there is
+ * none. */
+bool proc_link(pid_t pid, const char *name, char *text, size_t size);
+
 /* It has mapped a file whose path contains `text`. */
 bool proc_maps(pid_t pid, const char *text);
 

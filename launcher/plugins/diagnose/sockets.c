@@ -47,32 +47,18 @@ static int by_inode(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* `name` in `dir`, an open folder. */
-static bool read_link(int dir, const char *name, char *text, size_t size)
-{
-    ssize_t n = readlinkat(dir, name, text, size - 1);
-    text[n > 0 ? n : 0] = '\0';
-    return n > 0;
-}
-
-static bool read_namespace(pid_t pid, char *text, size_t size)
-{
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/ns/net", (int)pid);
-    return read_link(AT_FDCWD, path, text, size);
-}
-
 static void add_owned(pid_t pid, size_t process, struct owners *all)
 {
     static const char prefix[] = "socket:[";
-    char path[64], link[64], protocol[16];
+    char path[64], name[32], link[64], protocol[16];
     snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
     SCOPED(close_folder) DIR *dir = opendir(path);
     for (struct dirent *d; dir && all->n < FDS_MAX && (d = readdir(dir));) {
-        if (!read_link(dirfd(dir), d->d_name, link, sizeof link) ||
+        snprintf(name, sizeof name, "fd/%.20s", d->d_name);
+        if (!proc_link(pid, name, link, sizeof link) ||
             strncmp(link, prefix, strlen(prefix)) != 0)
             continue;
-        snprintf(path, sizeof path, "/proc/%d/fd/%.20s", (int)pid, d->d_name);
+        snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
         ssize_t n = getxattr(path, "system.sockprotoname", protocol, sizeof protocol - 1);
         protocol[n > 0 ? n : 0] = '\0';
         bool four = strcmp(protocol, "TCP") == 0, six = strcmp(protocol, "TCPv6") == 0;
@@ -163,10 +149,10 @@ void sockets_describe(const struct described *list, size_t n)
     for (size_t first = 0; first < n; first++) {
         struct owners all = {0};
         char ours[64], its[64];
-        if (done[first] || !read_namespace(list[first].pid, ours, sizeof ours))
+        if (done[first] || !proc_link(list[first].pid, "ns/net", ours, sizeof ours))
             continue;
         for (size_t i = first; i < n; i++) {
-            if (done[i] || !read_namespace(list[i].pid, its, sizeof its) ||
+            if (done[i] || !proc_link(list[i].pid, "ns/net", its, sizeof its) ||
                 strcmp(ours, its) != 0)
                 continue;
             done[i] = true;

@@ -51,20 +51,13 @@ struct sampler {
 /* Adds to `u`; returns the state. */
 static char add_process(pid_t pid, struct rank_use *u)
 {
-    char text[1024], state = 0;
-    unsigned long long user = 0, system = 0;
-    long long child_user = 0, child_system = 0, pages = 0;
-    const char *fields = ancestry_fields(pid, text, sizeof text);
-    if (!fields ||
-        sscanf(fields,
-               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld "
-               "%*d %*d %*d %*d %*u %*u %lld",
-               &state, &user, &system, &child_user, &child_system, &pages) != 6)
+    struct ancestry_use p;
+    if (!ancestry_use(pid, &p))
         return 0;
-    u->cpu_ms += (user + system + (unsigned long long)(child_user + child_system)) *
-                 1000 / (unsigned long long)sysconf(_SC_CLK_TCK);
-    u->rss_kib += (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
-    return state;
+    u->cpu_ms += (p.user + p.system + (unsigned long)(p.child_user + p.child_system)) *
+                 1000 / (unsigned long)sysconf(_SC_CLK_TCK);
+    u->rss_kib += (uint64_t)p.pages * (uint64_t)sysconf(_SC_PAGESIZE) / 1024;
+    return p.state;
 }
 
 /* Shared pages count for each process. */

@@ -151,12 +151,6 @@ static void put_output(struct event_file *f, const char *line, size_t size)
     }
 }
 
-static void queue(struct event_file *f, const char *line, size_t size)
-{
-    memcpy(writer_reserve(f->writer, size), line, size);
-    writer_commit(f->writer, size);
-}
-
 void event_file_put(const char *line, size_t size, void *file)
 {
     struct event_file *f = file;
@@ -166,13 +160,13 @@ void event_file_put(const char *line, size_t size, void *file)
         put_output(f, line, size);
     } else if (writer_pending(f->writer) > QUEUED_MAX) {
         f->dropped++;
-    } else if (f->dropped > 0) {
+    } else {
         size_t n = f->dropped;
         f->dropped = 0; /* before the next call of this function */
-        event_emit(f->j, "dropped", "{s:I}", "events", (json_int_t)n);
-        queue(f, line, size);
-    } else {
-        queue(f, line, size);
+        if (n > 0)
+            event_emit(f->j, "dropped", "{s:I}", "events", (json_int_t)n);
+        memcpy(writer_reserve(f->writer, size), line, size);
+        writer_commit(f->writer, size);
     }
 }
 

@@ -86,20 +86,17 @@ static void write_ranks(const json_t *status, struct evbuffer *out)
     }
 }
 
-/* The same, from a list of each host. */
+/* The same, from a list of each host, and from one of each of its GPUs. */
 static const struct {
     const char *list, *name, *help;
     size_t at;
     double scale;
-} of_hosts[] =
-    {
-        {"mem", "system_memory_usage_bytes", "Memory in use on a host", 0, 1024},
-        {"mem", "system_memory_limit_bytes", "Memory of a host", 1, 1024},
-},
-  of_gpus[] = {
-      {NULL, "hw_gpu_utilization_ratio", "Utilization of a GPU", 0, 0.01},
-      {NULL, "hw_gpu_memory_usage_bytes", "Memory in use on a GPU", 1, 1 << 20},
-      {NULL, "hw_gpu_memory_limit_bytes", "Memory of a GPU", 2, 1 << 20},
+} of_hosts[] = {
+    {"mem", "system_memory_usage_bytes", "Memory in use on a host", 0, 1024},
+    {"mem", "system_memory_limit_bytes", "Memory of a host", 1, 1024},
+    {"gpus", "hw_gpu_utilization_ratio", "Utilization of a GPU", 0, 0.01},
+    {"gpus", "hw_gpu_memory_usage_bytes", "Memory in use on a GPU", 1, 1 << 20},
+    {"gpus", "hw_gpu_memory_limit_bytes", "Memory of a GPU", 2, 1 << 20},
 };
 
 /* Those that are measured, by name. Instances of ddprun on one machine (doc/peers.md)
@@ -118,27 +115,22 @@ static json_t *hosts_by_name(const json_t *status)
 static void write_hosts(const json_t *status, struct evbuffer *out)
 {
     json_auto_t *hosts = hosts_by_name(status);
-    json_t *h, *g;
+    json_t *h;
     const char *name;
-    size_t gpu;
     for (size_t m = 0; m < ARRAY_LEN(of_hosts); m++) {
+        bool gpus = strcmp(of_hosts[m].list, "gpus") == 0;
         head(out, of_hosts[m].name, "gauge", of_hosts[m].help);
         json_object_foreach (hosts, name, h) {
-            const json_t *v =
-                json_array_get(json_object_get(h, of_hosts[m].list), of_hosts[m].at);
-            evbuffer_add_printf(out, "%s{", of_hosts[m].name);
-            label(out, "host", name);
-            sample(out, json_number_value(v) * of_hosts[m].scale);
-        }
-    }
-    for (size_t m = 0; m < ARRAY_LEN(of_gpus); m++) {
-        head(out, of_gpus[m].name, "gauge", of_gpus[m].help);
-        json_object_foreach (hosts, name, h) {
-            json_array_foreach (json_object_get(h, "gpus"), gpu, g) {
-                evbuffer_add_printf(out, "%s{gpu=\"%zu\",", of_gpus[m].name, gpu);
+            const json_t *list = json_object_get(h, of_hosts[m].list);
+            size_t n = gpus ? json_array_size(list) : 1;
+            for (size_t i = 0; i < n; i++) {
+                const json_t *of = gpus ? json_array_get(list, i) : list;
+                evbuffer_add_printf(out, "%s{", of_hosts[m].name);
+                if (gpus)
+                    evbuffer_add_printf(out, "gpu=\"%zu\",", i);
                 label(out, "host", name);
-                sample(out, json_number_value(json_array_get(g, of_gpus[m].at)) *
-                                of_gpus[m].scale);
+                sample(out, json_number_value(json_array_get(of, of_hosts[m].at)) *
+                                of_hosts[m].scale);
             }
         }
     }

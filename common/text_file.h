@@ -4,8 +4,10 @@
 
 #include "include/ddprun/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 /* bytes; ms: without a byte from a pipe, whose writer may be late or never come */
@@ -34,6 +36,14 @@ char *text_file_read(const char *what, const char *path, struct ddp_err *err);
 /* Open for reading a regular file, no symbolic link, of this user, that others cannot
  * read. -1 with `err` and errno, which is EPERM if it is another kind of file. */
 int text_file_open_private(const char *path, struct ddp_err *err);
+
+/* Is it the same file, which was not written in between? */
+static inline bool text_file_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
 
 /* Write a temporary file beside `path` and rename it: readers see the old file or all of
  * the new one. The umask applies to `mode`. 0, or -1 with errno; nothing is left then. */

@@ -109,20 +109,13 @@ static void run_script(struct listing *l)
 
 /* --- the hostfile ------------------------------------------------------------------- */
 
-static bool same(const struct stat *a, const struct stat *b)
-{
-    return a->st_ino == b->st_ino && a->st_dev == b->st_dev && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
 static void look_at(void *copy)
 {
     struct look *l = copy;
     if (stat(l->path, &l->now) < 0) {
         l->changed = true;
         l->rc = err_errno(&l->err, "cannot open the hostfile '%s'", l->path);
-    } else if ((l->changed = !same(&l->before, &l->now))) {
+    } else if ((l->changed = !text_file_same(&l->before, &l->now))) {
         l->rc = hostfile_read(l->path, TEXT_FILE_SILENCE_MS, &l->hosts, &l->err);
     }
 }

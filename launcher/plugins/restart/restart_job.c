@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/offload.h"
+#include "common/text_file.h"
 #include "launcher/job/events.h"
 
 #include <limits.h>
@@ -41,8 +42,7 @@ static const char *const reports[] = {
  */
 struct look {
     char path[PATH_MAX];
-    bool there;
-    struct stat st;
+    struct stat st; /* zeros: there is none */
 };
 
 struct line {
@@ -73,16 +73,8 @@ struct decision {
 static void look_at(void *copy)
 {
     struct look *l = copy;
-    l->there = stat(l->path, &l->st) == 0;
-}
-
-static bool same(const struct look *a, const struct look *b)
-{
-    return a->there == b->there &&
-           (!a->there || (a->st.st_ino == b->st.st_ino && a->st.st_dev == b->st.st_dev &&
-                          a->st.st_size == b->st.st_size &&
-                          a->st.st_mtim.tv_sec == b->st.st_mtim.tv_sec &&
-                          a->st.st_mtim.tv_nsec == b->st.st_mtim.tv_nsec));
+    if (stat(l->path, &l->st) < 0)
+        l->st = (struct stat){0};
 }
 
 /* A program that does not resume reports the same steps in each attempt. One whose last
@@ -217,7 +209,7 @@ static bool end_look(struct decision *d)
     const struct look *now = d->looking ? offload_wait(d->looking, 0) : NULL;
     if (d->looking && !now && now_ms() < d->deadline_ms)
         return false;
-    if (now && !same(now, &d->before)) {
+    if (now && !text_file_same(&now->st, &d->before.st)) {
         d->before = *now;
         d->further = true;
     }

@@ -66,23 +66,20 @@ static int change_file(const char *path, const char *id, bool with, int64_t dead
     if (fd < 0)
         return -1;
     OWNED char *text = xcalloc(1, FILE_MAX + 1);
-    ssize_t got = lock_until(fd, deadline_ms) ? pread(fd, text, FILE_MAX, 0) : -1;
-    int rc = got < 0 ? -1 : 0;
-    if (rc == 0) {
-        size_t n = without(text, id);
-        OWNED char *line =
-            xasprintf("%s%s\n", n > 0 && text[n - 1] != '\n' ? "\n" : "", id);
-        rc = ftruncate(fd, (off_t)n) < 0 || lseek(fd, (off_t)n, SEEK_SET) < 0 ||
-                     pwrite(fd, text, n, 0) != (ssize_t)n ||
-                     (with && write_all(fd, line, strlen(line)) < 0)
-                 ? -1
-                 : 0;
-    }
-    return rc;
+    if (!lock_until(fd, deadline_ms) || pread(fd, text, FILE_MAX, 0) < 0)
+        return -1;
+    size_t n = without(text, id);
+    OWNED char *line = xasprintf("%s%s\n", n > 0 && text[n - 1] != '\n' ? "\n" : "", id);
+    if (ftruncate(fd, (off_t)n) < 0 || lseek(fd, (off_t)n, SEEK_SET) < 0 ||
+        pwrite(fd, text, n, 0) != (ssize_t)n ||
+        (with && write_all(fd, line, strlen(line)) < 0))
+        return -1;
+    return 0;
 }
 
-static void leave(struct gpu_jobs *s)
+static void leave(void *state)
 {
+    struct gpu_jobs *s = state;
     int64_t deadline_ms = now_ms() + LOCK_MS;
     for (size_t i = 0; i < s->files.n; i++) {
         if (change_file(s->files.v[i], s->id, false, deadline_ms) < 0)
@@ -139,11 +136,6 @@ static int gpu_jobs_prepare(void *state, struct msg_job *job, struct ddp_err *er
     return 0;
 }
 
-static void gpu_jobs_ranks_over(void *state)
-{
-    leave(state);
-}
-
 static void gpu_jobs_fini(void *state)
 {
     struct gpu_jobs *s = state;
@@ -157,5 +149,5 @@ const struct agent_plugin gpu_jobs_agent = {
     .state_size = sizeof(struct gpu_jobs),
     .fini = gpu_jobs_fini,
     .prepare = gpu_jobs_prepare,
-    .ranks_over = gpu_jobs_ranks_over,
+    .ranks_over = leave,
 };

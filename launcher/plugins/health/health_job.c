@@ -18,12 +18,14 @@
 enum { ANSWER_MS = 10000 };
 
 struct health {
-    struct job *j;     /* borrowed */
-    char *command;     /* owned: in the job's directory; NULL: none is given */
-    int64_t *asked_ms; /* owned, by node; 0: no answer is due */
-    uint32_t asked;    /* number of the last check */
-    uint32_t *number;  /* owned, by node: of the check whose answer is due */
-    bool checked;      /* all were asked since the last attempt */
+    struct job *j; /* borrowed */
+    char *command; /* owned: in the job's directory; NULL: none is given */
+    struct check {
+        int64_t asked_ms; /* 0: no answer is due */
+        uint32_t number;
+    } * checks;     /* owned, by node: the last one */
+    uint32_t asked; /* number of the last check */
+    bool checked;   /* all were asked since the last attempt */
 };
 
 /* On this machine alone agents say nothing of theirs. */
@@ -35,15 +37,14 @@ static bool has_gpus(const struct job_node *n)
 /* A host that is lost, or dismissed, gives no answer. */
 static bool is_due(const struct health *h, unsigned node)
 {
-    return h->asked_ms[node] > 0 && job_node_connected(&h->j->nodes[node]);
+    return h->checks[node].asked_ms > 0 && job_node_connected(&h->j->nodes[node]);
 }
 
 static void ask(struct health *h, unsigned node)
 {
     if (is_due(h, node) || (!h->command && !has_gpus(&h->j->nodes[node])))
         return;
-    h->asked_ms[node] = now_ms();
-    h->number[node] = ++h->asked;
+    h->checks[node] = (struct check){now_ms(), ++h->asked};
     job_node_hold(h->j, node);
     job_begin_timeout(h->j);
     job_send(h->j, node,
@@ -54,7 +55,7 @@ static void ask(struct health *h, unsigned node)
 static void on_node_joined(void *state, unsigned node)
 {
     struct health *h = state;
-    h->asked_ms[node] = 0;
+    h->checks[node].asked_ms = 0;
     if (h->command)
         ask(h, node);
 }
@@ -62,7 +63,7 @@ static void on_node_joined(void *state, unsigned node)
 static void end_check(struct health *h, unsigned node, const char *trouble)
 {
     struct job *j = h->j;
-    h->asked_ms[node] = 0;
+    h->checks[node].asked_ms = 0;
     if (!trouble) {
         job_node_release(j, node);
         return;
@@ -80,7 +81,7 @@ static int handle_checked(void *state, unsigned node, const struct frame *f,
 {
     struct health *h = state;
     const struct msg_checked *m = f->m;
-    if (is_due(h, node) && m->id == h->number[node])
+    if (is_due(h, node) && m->id == h->checks[node].number)
         end_check(h, node, m->trouble);
     return 0;
 }
@@ -90,7 +91,7 @@ static void on_tick(void *state)
     struct health *h = state;
     int64_t limit_ms = h->j->opts->health_timeout_ms + ANSWER_MS;
     for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {
-        if (is_due(h, i) && now_ms() - h->asked_ms[i] > limit_ms)
+        if (is_due(h, i) && now_ms() - h->checks[i].asked_ms > limit_ms)
             end_check(h, i, "has not been answered");
     }
 }
@@ -124,8 +125,7 @@ static int on_init(void *state, struct ddp_err *err)
     bool restarts = j->restart.max > 0 || j->restart.spares != 0;
     if (j->opts->preflight || (!j->opts->health_check && !restarts))
         return 1;
-    h->asked_ms = xcalloc(j->alloc->nnodes, sizeof *h->asked_ms);
-    h->number = xcalloc(j->alloc->nnodes, sizeof *h->number);
+    h->checks = xcalloc(j->alloc->nnodes, sizeof *h->checks);
     if (j->opts->health_check)
         job_ask_agents(j);
     return 0;
@@ -145,8 +145,7 @@ static void on_fini(void *state)
 {
     struct health *h = state;
     free(h->command);
-    free(h->asked_ms);
-    free(h->number);
+    free(h->checks);
 }
 
 static const struct job_message messages[] = {{MSG_CHECKED, handle_checked}, {0}};

@@ -51,6 +51,12 @@ static void add(struct preflight *p, unsigned node, enum check_row check,
     results_add(p->results, node, &f);
 }
 
+static void add_problem(struct preflight *p, unsigned node, enum check_row check,
+                        char *problem)
+{
+    add(p, node, check, (struct msg_finding){.problem = problem});
+}
+
 /* `text` without a leading "NAME: ": the line names the host already. */
 static const char *without_name(const char *text, const char *name)
 {
@@ -223,11 +229,10 @@ static void on_timeout(evutil_socket_t fd, short what, void *arg)
         if (!pn->probed || pn->answered || !is_connected(p, i))
             continue;
         pn->answered = pn->timed_out = true;
-        add(p, i, CHECK_AGENT,
-            (struct msg_finding){.problem =
-                                     xasprintf("has not finished its checks within "
-                                               "%d s; is it overloaded?",
-                                               ROUND_MS / 1000)});
+        add_problem(
+            p, i, CHECK_AGENT,
+            xasprintf("has not finished its checks within %d s; is it overloaded?",
+                      ROUND_MS / 1000));
     }
     preflight_next(p);
 }
@@ -255,8 +260,7 @@ static void preflight_lost(void *state, unsigned node, const char *why)
     struct preflight *p = state;
     if (p->job->state != JOB_PREPARING)
         return;
-    add(p, node, CHECK_AGENT,
-        (struct msg_finding){.problem = xasprintf("is lost: %s", why)});
+    add_problem(p, node, CHECK_AGENT, xasprintf("is lost: %s", why));
     preflight_next(p);
 }
 
@@ -286,9 +290,8 @@ static void preflight_run(void *state)
     struct job *j = p->job;
     for (unsigned i = 0; i < j->alloc->nnodes; i++) {
         if (j->nodes[i].trouble)
-            add(p, i, CHECK_REACHED,
-                (struct msg_finding){
-                    .problem = xstrdup(without_name(j->nodes[i].trouble, p->names[i]))});
+            add_problem(p, i, CHECK_REACHED,
+                        xstrdup(without_name(j->nodes[i].trouble, p->names[i])));
     }
     fill_request(p);
     unsigned far;
@@ -296,8 +299,7 @@ static void preflight_run(void *state)
                                                              j->opts->master_addr, &far)
                                            : NULL;
     if (why)
-        add(p, far, CHECK_NETWORK,
-            (struct msg_finding){.problem = xasprintf("ranks there %s", why)});
+        add_problem(p, far, CHECK_NETWORK, xasprintf("ranks there %s", why));
     preflight_next(p);
 }
 

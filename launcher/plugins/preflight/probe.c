@@ -38,10 +38,11 @@ enum { CHECK_TIMEOUT_S = 10 };
 struct probe {
     struct agent *agent; /* borrowed */
     struct msg_probe m;  /* owned */
-    struct strv env; /* owned: the environment of ranks; empty before the first PROBE */
-    pid_t child;     /* 0: none */
-    int fd;          /* owned: read end of the child's pipe; -1: none */
-    int listener;    /* owned: see probe_listen(); -1: none */
+    struct strv env;     /* owned: of ranks, the agent's with the job's variables; empty
+                          * before the first PROBE */
+    pid_t child;         /* 0: none */
+    int fd;              /* owned: read end of the child's pipe; -1: none */
+    int listener;        /* owned: see probe_listen(); -1: none */
     struct event *readable, *timer; /* owned */
     struct evbuffer *in;            /* owned */
     size_t current;                 /* the running check */
@@ -267,13 +268,6 @@ static void probe_listen(struct probe *p)
 
 /* --- hooks -------------------------------------------------------------------------- */
 
-/* The agent's own environment, with the job's variables. */
-static void make_env(struct probe *p)
-{
-    strv_push_all(&p->env, environ);
-    strv_env_set_all(&p->env, &p->m.env);
-}
-
 static int handle_probe(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct probe *p = state;
@@ -285,7 +279,8 @@ static int handle_probe(void *state, const struct frame *f, struct ddp_err *err)
     p->m = *m;
     *m = (struct msg_probe){0};
     if (p->env.n == 0) {
-        make_env(p);
+        strv_push_all(&p->env, environ);
+        strv_env_set_all(&p->env, &p->m.env);
         probe_listen(p);
     }
     probe_run_from(p, 0);

@@ -32,11 +32,6 @@ static int compare_text(const char *a, const char *b)
     return !a || !b ? (a != NULL) - (b != NULL) : strcmp(a, b);
 }
 
-static bool is_fault(const struct entry *e)
-{
-    return e->f.problem && !e->f.remark;
-}
-
 /* --- adding ------------------------------------------------------------------------- */
 
 static bool is_number(const struct msg_finding *f)
@@ -196,7 +191,7 @@ void results_judge(struct results *b)
     b->faults = xcalloc(b->nhosts * CHECKS, sizeof *b->faults);
     for (size_t i = 0; i < b->n; i++) {
         const struct entry *e = &b->list[i];
-        b->faults[e->node * CHECKS + e->f.check] |= is_fault(e);
+        b->faults[e->node * CHECKS + e->f.check] |= e->f.problem && !e->f.remark;
     }
 }
 
@@ -379,12 +374,8 @@ size_t results_problems(const struct results *b, results_line_fn line, void *arg
 size_t results_faulty(const struct results *b)
 {
     size_t hosts = 0;
-    OWNED bool *in = xcalloc(b->nhosts, sizeof *in);
-    for (size_t i = 0; i < b->n; i++) {
-        bool *of = &in[b->list[i].node];
-        hosts += is_fault(&b->list[i]) && !*of;
-        *of |= is_fault(&b->list[i]);
-    }
+    for (size_t i = 0; i < b->nhosts; i++)
+        hosts += memchr(b->faults + i * CHECKS, true, CHECKS) != NULL;
     return hosts;
 }
 

@@ -39,7 +39,6 @@
 enum { ASK_MS = 60000, SERVER_ASK_MS = 75000, ID_MASK = 0x7fffffff };
 
 struct query {
-    struct store_host *owner; /* borrowed: the owner of its table */
     struct server_ticket *ticket;
     uint32_t id;
     unsigned scope; /* of the attempt it was asked in */
@@ -72,9 +71,8 @@ struct store_host {
     uint32_t nfresh;
 };
 
-static void query_end(struct query *q, bool yes, const char *why)
+static void query_end(struct store_host *h, struct query *q, bool yes, const char *why)
 {
-    struct store_host *h = q->owner;
     HASH_DEL(h->queries, q);
     server_admit(q->ticket, yes, q->scope, why);
     free(q);
@@ -92,7 +90,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
 {
     struct store_host *h = arg;
     while (h->queries && h->queries->deadline_ms <= now_ms())
-        query_end(h->queries, false, "no answer from the node it comes from");
+        query_end(h, h->queries, false, "no answer from the node it comes from");
     watch_deadline(h);
 }
 
@@ -105,7 +103,7 @@ static int handle_vouched(void *state, const struct frame *f, struct ddp_err *er
         struct query *q;
         HASH_FIND(hh, h->queries, &v->id, sizeof v->id, q);
         if (q)
-            query_end(q, v->yes, v->why ? v->why : "not of this job");
+            query_end(h, q, v->yes, v->why ? v->why : "not of this job");
     }
     return 0;
 }
@@ -129,8 +127,7 @@ static void ask_other_nodes(struct store_host *h, struct server_ticket *ticket,
                             const struct sockaddr *peer, const struct sockaddr *local)
 {
     struct query *q = xcalloc(1, sizeof *q);
-    *q = (struct query){.owner = h,
-                        .ticket = ticket,
+    *q = (struct query){.ticket = ticket,
                         .id = ++h->last_id & ID_MASK,
                         .scope = h->scope,
                         .deadline_ms = now_ms() + ASK_MS};
@@ -175,21 +172,14 @@ static void on_refused(const struct sockaddr *peer, const char *why, void *arg)
         log_warn("%s", line);
 }
 
-/* PyTorch compares MASTER_ADDR as text with lower-case names. */
-static char *lower(const char *s)
-{
-    char *t = xstrdup(s);
-    for (char *p = t; *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-    return t;
-}
-
 /* `addr` is what the ranks connect to, `own` the local address to listen on. NULL: every
  * interface, for a name that resolves to loopback here only (Debian writes 127.0.1.1 into
- * /etc/hosts). */
+ * /etc/hosts). PyTorch compares MASTER_ADDR as text with lower-case names. */
 static void set_addr(struct store_host *h, const char *addr, const char *own)
 {
-    h->addr = lower(addr);
+    h->addr = xstrdup(addr);
+    for (char *p = h->addr; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
     h->listen = xstrdup(own);
 }
 
@@ -342,7 +332,7 @@ static void host_destroy(struct store_host *h)
     if (!h)
         return;
     while (h->queries)
-        query_end(h->queries, false, "the job has ended");
+        query_end(h, h->queries, false, "the job has ended");
     loop_unpost(h->agent->loop, h);
     loop_free(h->late);
     free(h->fresh);
@@ -365,15 +355,15 @@ static struct store_host *host_create(struct agent *a, const struct msg_store *w
                              .rank0_fd = -1,
                              .claim_fd = -1,
                              .scope = want->open ? 0 : 1};
+    bool left = !want->serve || want->separate;
     h->late = loop_timer(a->loop, on_late, h);
     if ((h->rank0_fd = sock_reserve(&h->rank0_port, err)) < 0 ||
         choose_addr(h, want, err) < 0 ||
         (want->serve ? listen_as : check_addr)(h, want, err) < 0 ||
-        ((!want->serve || want->separate) && find_port(h, err) < 0)) {
+        (left && find_port(h, err) < 0)) {
         host_destroy(h);
         return NULL;
     }
-    bool left = !want->serve || want->separate;
     log_debug("%s port %d %s", h->addr, h->port,
               left ? "is left to rank 0" : "serves the store");
     if (h->store_port)

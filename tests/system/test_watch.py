@@ -549,9 +549,9 @@ class Top(WatchTest):
             except OSError:  # it has ended
                 break
             if "q quit" in screen and not pressed:
-                os.write(main, b"s")
+                os.write(main, b"ss")  # one read has both
                 pressed = "s"
-            if "by CPU" in screen and pressed == "s":
+            if "by memory" in screen and pressed == "s":
                 os.write(main, b"q")
                 pressed = "q"
         self.assertEqual(top.wait(), 0)

@@ -342,33 +342,46 @@ static void draw(struct top *t, const json_t *status, FILE *out)
 /* --- keys --------------------------------------------------------------------------- */
 
 /* False: quit. */
-static bool handle_keys(struct top *t)
+static bool handle_key(struct top *t, const char *key)
 {
-    char keys[32];
-    ssize_t n = read(STDIN_FILENO, keys, sizeof keys - 1);
-    if (n <= 0)
-        return false;
-    keys[n] = '\0';
     size_t page = t->rows > 12 ? (size_t)t->rows - 10 : 1;
-    if (strcmp(keys, "q") == 0 || strcmp(keys, "\033") == 0)
+    if (strcmp(key, "q") == 0 || strcmp(key, "\033") == 0)
         return false;
-    if (strcmp(keys, "\033[B") == 0 || strcmp(keys, "j") == 0)
+    if (strcmp(key, "\033[B") == 0 || strcmp(key, "j") == 0)
         t->first++;
-    else if (strcmp(keys, "\033[A") == 0 || strcmp(keys, "k") == 0)
+    else if (strcmp(key, "\033[A") == 0 || strcmp(key, "k") == 0)
         t->first -= t->first > 0;
-    else if (strcmp(keys, "\033[6~") == 0 || strcmp(keys, " ") == 0)
+    else if (strcmp(key, "\033[6~") == 0 || strcmp(key, " ") == 0)
         t->first += page;
-    else if (strcmp(keys, "\033[5~") == 0)
+    else if (strcmp(key, "\033[5~") == 0)
         t->first -= t->first < page ? t->first : page;
-    else if (strcmp(keys, "\033[H") == 0 || strcmp(keys, "g") == 0)
+    else if (strcmp(key, "\033[H") == 0 || strcmp(key, "g") == 0)
         t->first = 0;
-    else if (strcmp(keys, "\033[F") == 0 || strcmp(keys, "G") == 0)
+    else if (strcmp(key, "\033[F") == 0 || strcmp(key, "G") == 0)
         t->first = SIZE_MAX / 2; /* draw() limits it */
-    else if (strcmp(keys, "s") == 0)
+    else if (strcmp(key, "s") == 0)
         t->order = (t->order + 1) % ORDERS;
-    else if (strcmp(keys, "u") == 0)
+    else if (strcmp(key, "u") == 0)
         t->unfinished_only = !t->unfinished_only;
     return true;
+}
+
+/* Those that have come since the last read, each one byte or an escape sequence. */
+static bool handle_keys(struct top *t)
+{
+    char keys[32], key[sizeof keys];
+    ssize_t n = read(STDIN_FILENO, keys, sizeof keys - 1);
+    bool on = n > 0;
+    keys[on ? n : 0] = '\0';
+    for (size_t at = 0, length; on && keys[at]; at += length) {
+        length = 1;
+        if (keys[at] == '\033' && keys[at + 1] == '[')
+            length = 2 + strspn(keys + at + 2, "0123456789;");
+        length += length > 1 && keys[at + length];
+        snprintf(key, sizeof key, "%.*s", (int)length, keys + at);
+        on = handle_key(t, key);
+    }
+    return on;
 }
 
 static void terminal_on(struct top *t)

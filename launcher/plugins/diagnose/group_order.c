@@ -32,10 +32,9 @@ static void print_members(const json_t *made, FILE *f)
 
 static void report_order(struct job_view *j, const char *id)
 {
-    struct sentence t;
     bool *alike = marks(j), *left = marks(j), *most = marks(j);
     size_t nmost = 0;
-    FILE *f = sentence_open(&t);
+    FILE *f = sentence_open(j);
     fprintf(f, "mismatch: ranks make groups in different orders: new_group() #%s has ",
             strchr(id, '.') ? strchr(id, '.') + 1 : id);
     for (size_t i = 0; i < j->n; i++)
@@ -61,7 +60,7 @@ static void report_order(struct job_view *j, const char *id)
         nmost = n > nmost ? n : nmost;
         memset(alike, false, j->n);
     }
-    sentence_add(j, &t, true);
+    sentence_add(j, true);
     for (size_t i = 0; i < j->n; i++)
         alike[i] = !most[i] && made_by(&j->ranks[i], id);
     set_culprits(j, alike, "mismatch");

@@ -23,22 +23,17 @@ bool stopped(const struct view *v)
     return v->state && strncmp(v->state, "stopped", strlen("stopped")) == 0;
 }
 
-FILE *sentence_open(struct sentence *t)
+FILE *sentence_open(struct job_view *j)
 {
-    *t = (struct sentence){0};
-    t->f = xmemstream(&t->s, &t->n);
-    return t->f;
+    return j->sentence = xmemstream(&j->text, &j->ntext);
 }
 
-void sentence_add(struct job_view *j, struct sentence *t, bool first)
+void sentence_add(struct job_view *j, bool first)
 {
-    xmemclose(t->f);
-    json_t *s = json_string(t->s);
-    if (first)
-        json_array_insert_new(j->sentences, 0, s);
-    else
-        json_array_append_new(j->sentences, s);
-    free(t->s);
+    xmemclose(j->sentence);
+    json_array_insert_new(j->sentences, first ? 0 : json_array_size(j->sentences),
+                          json_string(j->text));
+    free(j->text);
 }
 
 void print_age(json_int_t ms, FILE *f)
@@ -166,12 +161,13 @@ static size_t take_alike(const struct job_view *j, size_t i, bool *mark, bool *s
     return n;
 }
 
-void print_places(struct job_view *j, bool *mark, const char *verb, FILE *f)
+void print_places(struct job_view *j, const bool *mark, const char *verb, FILE *f)
 {
     size_t places = 0;
-    bool *same = marks(j);
+    bool *left = marks(j), *same = marks(j);
+    memcpy(left, mark, j->n);
     for (size_t i = 0; i < j->n; i++) {
-        size_t n = take_alike(j, i, mark, same);
+        size_t n = take_alike(j, i, left, same);
         if (n == 0 || ++places > PLACES_MAX)
             continue;
         fputs(places > 1 ? "; " : "", f);

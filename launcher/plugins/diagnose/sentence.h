@@ -32,12 +32,9 @@ struct job_view {
     json_t *sentences, *culprits;
     const char *kind;
     struct strv arena; /* owns what marks() has returned */
-};
-
-struct sentence {
-    FILE *f;
-    char *s;
-    size_t n;
+    FILE *sentence;    /* that is open; text: so far */
+    char *text;
+    size_t ntext;
 };
 
 /* A mark for each rank, none set; valid as long as the view. */
@@ -45,10 +42,9 @@ bool *marks(struct job_view *j);
 
 bool stopped(const struct view *v);
 
-FILE *sentence_open(struct sentence *t);
-
-/* End `t`, and add it to the sentences, as the first or the last. */
-void sentence_add(struct job_view *j, struct sentence *t, bool first);
+/* One sentence at a time. */
+FILE *sentence_open(struct job_view *j);
+void sentence_add(struct job_view *j, bool first); /* else as the last one */
 
 void print_age(json_int_t ms, FILE *f);
 
@@ -64,8 +60,8 @@ bool is_default(const json_t *group); /* that of all ranks */
 void print_line(const struct place *at, FILE *f);
 
 /* "rank 1 on node2 has not arrived: it is ..." for each place; without a verb (NULL)
- * "rank 1 on node2 is ...". The marks are removed. */
-void print_places(struct job_view *j, bool *mark, const char *verb, FILE *f);
+ * "rank 1 on node2 is ...". */
+void print_places(struct job_view *j, const bool *mark, const char *verb, FILE *f);
 
 /* The ranks that are the reason, replacing those before; `kind`: verdict.h. */
 void set_culprits(struct job_view *j, const bool *mark, const char *kind);

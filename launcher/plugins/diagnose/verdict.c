@@ -169,13 +169,12 @@ static void find_mismatch(struct job_view *j, const json_t *group)
         if (!differ)
             continue;
         bool *mark = marks(j);
-        struct sentence t;
-        FILE *f = sentence_open(&t);
+        FILE *f = sentence_open(j);
         fprintf(f, "mismatch: collective #%lld of ", (long long)number);
         print_group(group, f);
         fputs(" is ", f);
         print_calls(j, current, f);
-        sentence_add(j, &t, true);
+        sentence_add(j, true);
         mark_minority(j, mark);
         set_culprits(j, mark, "mismatch");
         return;
@@ -229,11 +228,16 @@ static json_int_t awaited_number(const struct job_view *j)
     return (unknown && waiting < entered ? waiting : entered) + 1;
 }
 
+static bool in_call(const struct view *v)
+{
+    return v->at.op && !stopped(v) && !v->gone;
+}
+
 static void find_absent(struct job_view *j, const json_t *group)
 {
     json_int_t number = awaited_number(j);
     size_t nwait = 0, nabsent = 0;
-    bool *waits = marks(j), *absent = marks(j), *mark = marks(j);
+    bool *waits = marks(j), *absent = marks(j);
     bool reason = false, exited = true;
     for (size_t i = 0; i < j->n; i++) {
         struct view *v = &j->ranks[i];
@@ -244,23 +248,20 @@ static void find_absent(struct job_view *j, const json_t *group)
         v->awaits |= waits[i];
         v->absent |= absent[i];
         if (absent[i]) {
-            reason |= v->gone || stopped(v) || !v->at.op;
+            reason |= !in_call(v);
             exited &= v->gone != NULL;
         }
     }
     if (nwait == 0 || nabsent == 0)
         return;
-    struct sentence t;
-    FILE *f = sentence_open(&t);
+    FILE *f = sentence_open(j);
     print_waiting(j, group, waits, number, f);
     fputs("; ", f);
-    memcpy(mark, absent, j->n);
-    print_places(j, mark, "not arrived", f);
+    print_places(j, absent, "not arrived", f);
     bool first = reason && !j->kind;
-    sentence_add(j, &t, first);
+    sentence_add(j, first);
     for (size_t i = 0; i < j->n; i++) /* of the absent ones, those that wait for none */
-        absent[i] = absent[i] && (!reason || j->ranks[i].gone || stopped(&j->ranks[i]) ||
-                                  !j->ranks[i].at.op);
+        absent[i] = absent[i] && (!reason || !in_call(&j->ranks[i]));
     if (first)
         set_culprits(j, absent, exited ? "exited" : "absent");
 }
@@ -290,8 +291,7 @@ static void find_complete(struct job_view *j, const json_t *group)
     }
     if (n == 0)
         return;
-    struct sentence t;
-    FILE *f = sentence_open(&t);
+    FILE *f = sentence_open(j);
     print_waiting(j, group, waits, number, f);
     fputs(others ? "; all others have entered it" : "; all have entered it", f);
     if (nhalted > 0) {
@@ -299,7 +299,7 @@ static void find_complete(struct job_view *j, const json_t *group)
         print_ranks(j, halted, true, f);
         fprintf(f, " %s stopped by a signal", nhalted == 1 ? "is" : "are");
     }
-    sentence_add(j, &t, true);
+    sentence_add(j, true);
     set_culprits(j, halted, nhalted > 0 ? "stopped" : "complete");
 }
 
@@ -353,12 +353,11 @@ static void print_unknown(const struct job_view *j, const bool *unknown, FILE *f
 
 static void by_stacks(struct job_view *j)
 {
-    bool *waits = marks(j), *others = marks(j), *same = marks(j), *mark = marks(j);
-    bool *unknown = marks(j);
+    bool *waits = marks(j), *others = marks(j), *same = marks(j), *unknown = marks(j);
     size_t nwait = 0, nothers = 0, first = 0;
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
-        waits[i] = v->at.op && !stopped(v) && !v->gone;
+        waits[i] = in_call(v);
         others[i] = !waits[i] && !v->timed_out;
         first = waits[i] && nwait == 0 ? i : first;
         nwait += waits[i];
@@ -372,12 +371,10 @@ static void by_stacks(struct job_view *j)
         differ |=
             waits[i] && (!same[i] || !place_equal(&j->ranks[i].at, &j->ranks[first].at));
     }
-    struct sentence t;
-    FILE *f = sentence_open(&t);
+    FILE *f = sentence_open(j);
     if (nothers == 0 && differ) {
         fputs("mismatch? ", f);
-        memcpy(mark, waits, j->n);
-        print_places(j, mark, "different calls", f);
+        print_places(j, waits, "different calls", f);
         for (size_t i = 0; i < j->n; i++)
             others[i] = !same[i];
         set_culprits(j, others, "mismatch");
@@ -389,46 +386,43 @@ static void by_stacks(struct job_view *j)
             fputs("; ", f);
         bool exited = true;
         take_nowhere(j, others, unknown);
-        memcpy(mark, others, j->n);
         for (size_t i = 0; i < j->n; i++)
             exited &= !others[i] || j->ranks[i].gone;
-        print_places(j, mark, "not arrived", f);
+        print_places(j, others, "not arrived", f);
         print_unknown(j, unknown, f);
         set_culprits(j, others, nothers == 0 ? "complete" : exited ? "exited" : "absent");
     }
-    sentence_add(j, &t, true);
+    sentence_add(j, true);
 }
 
 /* The ranks that have waited have failed: what do those do that have not? */
 static void find_late(struct job_view *j)
 {
-    struct sentence t;
-    bool *failed = marks(j), *late = marks(j), *mark = marks(j);
+    bool *failed = marks(j), *late = marks(j);
     size_t nfailed = 0;
     for (size_t i = 0; i < j->n; i++) {
         failed[i] = j->ranks[i].timed_out;
-        late[i] = mark[i] = !failed[i];
+        late[i] = !failed[i];
         nfailed += failed[i];
     }
     if (nfailed == 0 || nfailed == j->n)
         return;
-    FILE *f = sentence_open(&t);
+    FILE *f = sentence_open(j);
     print_ranks(j, failed, true, f);
     fprintf(f, " %s failed, it seems by a timeout; ", nfailed == 1 ? "has" : "have");
-    print_places(j, mark, "not arrived", f);
-    sentence_add(j, &t, true);
+    print_places(j, late, "not arrived", f);
+    sentence_add(j, true);
     set_culprits(j, late, "absent");
 }
 
 static void no_wait(struct job_view *j)
 {
-    struct sentence t;
-    FILE *f = sentence_open(&t);
+    FILE *f = sentence_open(j);
     bool *mark = marks(j);
     memset(mark, true, j->n);
     fputs("no rank is known to wait for another: ", f);
     print_places(j, mark, NULL, f);
-    sentence_add(j, &t, true);
+    sentence_add(j, true);
     j->kind = "none";
 }
 
@@ -465,7 +459,6 @@ static void open_views(struct job_view *j, const json_t *ranks)
  * collective, as new_group() or recv(). */
 static void find_cycle(struct job_view *j)
 {
-    struct sentence t;
     bool *mark = marks(j), *absent = marks(j), cycle = false;
     for (size_t i = 0; i < j->n; i++) {
         absent[i] = j->ranks[i].absent;
@@ -476,10 +469,10 @@ static void find_cycle(struct job_view *j)
         set_culprits(j, absent, "absent");
         return;
     }
-    FILE *f = sentence_open(&t);
+    FILE *f = sentence_open(j);
     print_ranks(j, mark, true, f);
     fputs(" wait for each other, in calls of different groups", f);
-    sentence_add(j, &t, true);
+    sentence_add(j, true);
     set_culprits(j, mark, "cycle");
 }
 

@@ -205,36 +205,29 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     p->child = p->child == pid ? 0 : p->child;
 }
 
-static void report_failure(struct probe *p, const struct ddp_err *err)
-{
-    report(p, (struct msg_finding){.check = (uint32_t)p->current,
-                                   .problem = xstrdup(err->text)});
-    report(p, (struct msg_finding){.check = FINDING_END});
-}
-
 static void probe_run_from(struct probe *p, size_t first)
 {
     struct ddp_err err;
-    int ends[2];
+    int ends[2] = {-1, -1};
     pid_t agent = getpid();
     p->complete = false;
     p->current = first;
-    if (pipe2(ends, O_CLOEXEC) < 0) {
-        err_errno(&err, "cannot make a pipe");
-        report_failure(p, &err);
-        return;
-    }
-    pid_t pid = fork();
+    bool piped = pipe2(ends, O_CLOEXEC) == 0;
+    pid_t pid = piped ? fork() : -1;
     if (pid == 0) {
         child_setup(agent);
         run_checks_from(p, first, ends[1]);
     }
-    if (pid < 0)
+    if (!piped)
+        err_errno(&err, "cannot make a pipe");
+    else if (pid < 0)
         err_spawn(&err, "cannot start a process");
-    close(ends[1]);
+    close_fd(&ends[1]);
     if (pid < 0) {
-        close(ends[0]);
-        report_failure(p, &err);
+        close_fd(&ends[0]);
+        report(p, (struct msg_finding){.check = (uint32_t)first,
+                                       .problem = xstrdup(err.text)});
+        report(p, (struct msg_finding){.check = FINDING_END});
         return;
     }
     if (p->child > 0) /* killed but not reaped yet */

@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/rank_files.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -12,7 +12,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ms: on a busy host, with LOADED processes for each CPU, it takes longer to tell whether

@@ -20,7 +20,6 @@
 #include "launcher/plugins/diagnose/trace.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

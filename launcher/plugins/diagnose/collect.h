@@ -7,7 +7,6 @@
 #define LAUNCHER_PLUGINS_DIAGNOSE_COLLECT_H
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 

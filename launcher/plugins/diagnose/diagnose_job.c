@@ -29,7 +29,6 @@
 #include "launcher/transport/own_program.h"
 
 #include <event2/buffer.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

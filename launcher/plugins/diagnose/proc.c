@@ -8,7 +8,6 @@
 #include "include/ddprun/err.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,12 +12,10 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 /* Listed per process: idle ones, and in all. Read: all processes of a namespace. */
 enum { IDLE_MAX = 16, LISTED_MAX = 64, FDS_MAX = 1 << 16, LISTENING = 10 };
@@ -169,9 +167,9 @@ void sockets_describe(const struct described *list, size_t n)
     }
 }
 
-/* --- to whom ------------------------------------------------------------------------ */
+/* --- the other ends ----------------------------------------------------------------- */
 
-/* A connection, from one of its ends; addresses of the host itself are its own. */
+/* A connection's name, from one of its ends; loopback addresses are of that host only. */
 static char *name_of(const json_t *rank, const char *from, const char *to)
 {
     bool own = strncmp(from, "127.", 4) == 0 || strncmp(from, "[::1]", 5) == 0;
@@ -182,18 +180,18 @@ static char *name_of(const json_t *rank, const char *from, const char *to)
 void sockets_match(json_t *ranks)
 {
     json_t *ends = json_object(), *rank, *s;
-    for (int set = 0; set < 2; set++) {
+    for (int look = 0; look < 2; look++) { /* first all names are set */
         size_t i, k;
         json_array_foreach (ranks, i, rank) {
             json_array_foreach (json_object_get(rank, "sockets"), k, s) {
                 const char *local = text_of(s, "local"), *peer = text_of(s, "peer");
-                OWNED char *name = local && peer ? set ? name_of(rank, peer, local)
-                                                       : name_of(rank, local, peer)
-                                                 : NULL;
-                json_t *found = name && set ? json_object_get(ends, name) : NULL;
-                if (found)
-                    json_object_set(s, "rank", found);
-                else if (name && !set)
+                if (!local || !peer)
+                    continue;
+                OWNED char *name =
+                    look ? name_of(rank, peer, local) : name_of(rank, local, peer);
+                if (look)
+                    json_object_set(s, "rank", json_object_get(ends, name));
+                else
                     json_object_set(ends, name, json_object_get(rank, "rank"));
             }
         }

@@ -1,4 +1,4 @@
-/* launcher/plugins/diagnose/sockets.h - with whom processes have TCP connections */
+/* launcher/plugins/diagnose/sockets.h - TCP connections of processes */
 #ifndef LAUNCHER_PLUGINS_DIAGNOSE_SOCKETS_H
 #define LAUNCHER_PLUGINS_DIAGNOSE_SOCKETS_H
 

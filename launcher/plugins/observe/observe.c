@@ -237,7 +237,7 @@ static void on_ranks_added(void *state, int first)
     emit_plan(o);
 }
 
-/* --- who watches -------------------------------------------------------------------- */
+/* --- the status --------------------------------------------------------------------- */
 
 /* From the first request on, until there was none for WATCH_MS. */
 static void watch(struct observe *o)

@@ -71,7 +71,7 @@ extern const struct check checks[CHECKS];
 /* For checks: report a finding (finding.c). `item` and `key` may be NULL. */
 void found_value(const struct check_ctx *ctx, const char *item, const char *key,
                  const char *value, ...) __attribute__((format(printf, 4, 5)));
-void found_number(const struct check_ctx *ctx, const char *item, int64_t number);
+void found_number(const struct check_ctx *ctx, int64_t number);
 void found_problem(const struct check_ctx *ctx, const char *problem, ...)
     __attribute__((format(printf, 2, 3)));
 void found_remark(const struct check_ctx *ctx, const char *remark, ...)

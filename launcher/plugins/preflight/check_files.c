@@ -121,7 +121,7 @@ static void check_space(const struct check_ctx *ctx, const char *dir, double lea
         found_problem(ctx, "nothing can be written in '%s' there: %s; %s", dir,
                       strerror(why), cure);
     } else {
-        found_number(ctx, NULL, (int64_t)(mib * MIB));
+        found_number(ctx, (int64_t)(mib * MIB));
         if (mib < least_mib)
             found_problem(ctx, "only %.0f MiB free in '%s' there; %s", mib, dir, cure);
     }

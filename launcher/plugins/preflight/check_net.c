@@ -8,10 +8,8 @@
 #include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 /* Up to ALL_UP_TO hosts resolve all names; beyond that the master's and the neighbours',
  * to avoid n^2 queries to a name server. */
@@ -150,7 +148,7 @@ void check_network(const struct check_ctx *ctx)
                       err.text, m->peer);
         return;
     }
-    found_number(ctx, m->peer, now_ns() - start);
+    found_number(ctx, now_ns() - start);
     if (!passes_large(fd, now_ms() + CONNECT_MS))
         found_problem(
             ctx,

@@ -21,9 +21,9 @@ void found_value(const struct check_ctx *ctx, const char *item, const char *key,
     submit(ctx, f);
 }
 
-void found_number(const struct check_ctx *ctx, const char *item, int64_t number)
+void found_number(const struct check_ctx *ctx, int64_t number)
 {
-    submit(ctx, (struct msg_finding){.item = xstrdup(item), .number = number});
+    submit(ctx, (struct msg_finding){.number = number});
 }
 
 void found_problem(const struct check_ctx *ctx, const char *problem, ...)

@@ -147,15 +147,20 @@ static struct bootstrap example(void)
     return s;
 }
 
-/* A launcher whose proof is delayed, as by packets that are lost for some seconds. */
-struct late {
+/* A launcher, or a parent; its proof may be delayed, as by packets that are lost for some
+ * seconds, or wrong. */
+struct server {
     int fd, port;
     struct secret key;
+    int64_t delay_ms;
+    bool lies;
+    struct link_keys keys;
+    pthread_t thread;
 };
 
-static void *prove_late(void *arg)
+static void *serve(void *arg)
 {
-    struct late *l = arg;
+    struct server *l = arg;
     struct talk t;
     struct ddp_err err;
     int64_t until = now_ms() + 60000;
@@ -165,32 +170,103 @@ static void *prove_late(void *arg)
     handshake_offer(&t.listener, &l->key, t.offer);
     ck_assert_int_eq(sock_write_all(fd, t.offer, sizeof t.offer, until), 0);
     ck_assert_int_eq(sock_read_all(fd, t.answer, sizeof t.answer, until), 0);
-    sleep_ms(4500); /* longer than an address is tried */
-    ck_ok(handshake_check(&t.listener, t.answer, t.proof, &t.node, &t.below, &err), err);
+    sleep_ms(l->delay_ms);
+    ck_ok(handshake_check(&t.listener, t.answer, t.proof, &t.node, &l->keys, &err), err);
+    t.proof[0] ^= l->lies;
     ck_assert_int_eq(sock_write_all(fd, t.proof, sizeof t.proof, until), 0);
     close(fd);
     return NULL;
 }
 
+static void server_start(struct server *l, int port)
+{
+    struct ddp_err err;
+    ck_ok(secret_make(&l->key, &err), err);
+    l->fd = sock_listen("127.0.0.1", port, &l->port, &err);
+    if (l->fd >= 0)
+        ck_assert_int_eq(pthread_create(&l->thread, NULL, serve, l), 0);
+}
+
+/* The keys of both ends are the same. */
+static void server_end(struct server *l, int fd, const struct link_keys *keys)
+{
+    pthread_join(l->thread, NULL);
+    if (fd >= 0) {
+        ck_assert(secret_equal(&keys->in.key, &l->keys.out.key));
+        ck_assert(secret_equal(&keys->out.key, &l->keys.in.key));
+        close(fd);
+    }
+    close(l->fd);
+}
+
 TEST(a_late_proof_is_waited_for)
 {
-    struct late l = {0};
+    struct server l = {.delay_ms = 4500}; /* longer than an address is tried */
     struct ddp_err err;
     struct link_keys keys;
-    pthread_t thread;
     struct bootstrap s = {.node = 7};
-    ck_ok(secret_make(&l.key, &err), err);
-    handshake_node_key(&l.key, 7, &s.key);
-    l.fd = sock_listen("127.0.0.1", 0, &l.port, &err);
+    server_start(&l, 0);
     ck_assert_int_ge(l.fd, 0);
+    handshake_node_key(&l.key, 7, &s.key);
     strv_pushf(&s.calls, "127.0.0.1 %d", l.port);
-    ck_assert_int_eq(pthread_create(&thread, NULL, prove_late, &l), 0);
     int64_t left_ms = 60000;
     int fd = bootstrap_connect(&s, &left_ms, &keys, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
-    pthread_join(thread, NULL);
-    close(fd);
-    close(l.fd);
+    server_end(&l, fd, &keys);
+    bootstrap_finish(&s);
+}
+
+TEST(a_launcher_with_a_wrong_proof_is_none)
+{
+    struct server l = {.lies = true};
+    struct ddp_err err;
+    struct link_keys keys;
+    struct bootstrap s = {.node = 7};
+    server_start(&l, 0);
+    ck_assert_int_ge(l.fd, 0);
+    handshake_node_key(&l.key, 7, &s.key);
+    strv_pushf(&s.calls, "127.0.0.1 %d", l.port);
+    int64_t left_ms = 60000;
+    ck_assert_int_eq(bootstrap_connect(&s, &left_ms, &keys, &err), -1);
+    ck_assert_int_eq(errno, EPROTO);
+    ck_assert_ptr_nonnull(strstr(err.text, "the listener does not know the key"));
+    server_end(&l, -1, NULL);
+    bootstrap_finish(&s);
+}
+
+/* Another program has the first port of the parent, and makes no offer. */
+TEST(the_parent_is_found_at_its_second_port)
+{
+    struct server l = {.fd = -1};
+    struct ddp_err err;
+    struct link_keys keys;
+    struct bootstrap s = {.node = 7};
+    int other = -1;
+    for (int i = 0; i < 100 && l.fd < 0; i++) {
+        if (other >= 0)
+            close(other);
+        other = sock_listen("127.0.0.1", 0, &s.parent.port, &err);
+        ck_assert_int_ge(other, 0);
+        server_start(&l, s.parent.port + 1);
+    }
+    ck_assert_int_ge(l.fd, 0);
+    handshake_node_key(&l.key, 7, &s.parent.key);
+    s.parent.name = xstrdup("127.0.0.1");
+    int fd = bootstrap_connect_parent(&s, now_ms() + 60000, &keys, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    server_end(&l, fd, &keys);
+    close(other);
+    bootstrap_finish(&s);
+}
+
+/* However long a parent that starts later would be waited for. */
+TEST(a_parent_whose_name_is_unknown_is_not_waited_for)
+{
+    struct ddp_err err;
+    struct link_keys keys;
+    struct bootstrap s = {.node = 7, .parent = {.port = 20000}};
+    s.parent.name = xasprintf("n%080d", 0); /* no label of a name is as long */
+    ck_assert_int_eq(bootstrap_connect_parent(&s, INT64_MAX / 2, &keys, &err), -1);
     bootstrap_finish(&s);
 }
 
@@ -226,6 +302,26 @@ TEST(bootstrap_lines_round_trip_and_no_byte_more_is_read)
     ck_assert_str_eq(t.log_level, "info");
     ck_assert_uint_eq(t.calls.n, 2);
     ck_assert_str_eq(t.calls.v[1], "fd00::1 4711");
+    close(p[0]);
+    close(p[1]);
+    free(text);
+    bootstrap_finish(&s);
+    bootstrap_finish(&t);
+}
+
+TEST(long_bootstrap_lines_are_read_whole)
+{
+    struct bootstrap s = example(), t = {0};
+    struct ddp_err err;
+    int p[2];
+    for (int i = 0; i < 1000; i++)
+        strv_pushf(&s.calls, "10.0.0.%d 4711", i);
+    char *text = bootstrap_write(&s);
+    ck_assert_int_eq(pipe2(p, O_NONBLOCK), 0);
+    ck_assert_int_eq(write(p[1], text, strlen(text)), (ssize_t)strlen(text));
+    ck_ok(bootstrap_read(p[0], INT64_MAX / 2, &t, &err), err);
+    ck_assert_uint_eq(t.calls.n, s.calls.n);
+    ck_assert_str_eq(t.calls.v[1001], "10.0.0.999 4711");
     close(p[0]);
     close(p[1]);
     free(text);
@@ -305,6 +401,10 @@ TEST(a_tree_has_one_parent_per_node)
         if (at >= 0) {
             ck_assert_int_eq(read.parent.port, listens[at]);
             ck_assert(secret_equal(&read.parent.key, &common.parent.key));
+            struct secret key; /* as the parent derives it */
+            handshake_node_key(&all.key, numbers[at], &key);
+            handshake_node_key(&key, numbers[i], &key);
+            ck_assert(secret_equal(&read.parent.key, &key));
         }
         listens[i] = read.listen;
         free(own.parent.name);

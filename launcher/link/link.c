@@ -184,8 +184,9 @@ static int write_some(struct link *l)
     return 0;
 }
 
-static void link_writable(struct link *l)
+static void on_writable(evutil_socket_t fd, short what, void *arg)
 {
+    struct link *l = arg;
     if (l->closed)
         return;
     if (write_some(l) < 0) {
@@ -204,12 +205,7 @@ static void on_flush(void *arg)
 {
     struct link *l = arg;
     l->flush_posted = false;
-    link_writable(l);
-}
-
-static void on_writable(evutil_socket_t fd, short what, void *arg)
-{
-    link_writable(arg);
+    on_writable(l->out_fd, EV_WRITE, l);
 }
 
 void link_send(struct link *l, enum msg_type type, unsigned node, const void *head,

@@ -16,13 +16,10 @@
 
 static const char default_path[] = "/usr/local/bin:/usr/bin:/bin";
 
-/* " on node02", or "" when there is only one host. */
-static const char *on_host(const char *host, char *text, size_t size)
+/* " on node02", or "" when there is only one host; malloc'ed. */
+static char *on_host(const char *host)
 {
-    text[0] = '\0';
-    if (host)
-        snprintf(text, size, " on %s", host);
-    return text;
+    return host ? xasprintf(" on %s", host) : xstrdup("");
 }
 
 static char *join(const char *dir, const char *name)
@@ -70,62 +67,55 @@ static bool is_python_script(const char *name)
 }
 
 /* For an existing file that we may not execute. */
-static void advice_no_right(const char *name, const struct stat *st, char *text,
-                            size_t size)
+static char *advice_no_right(const char *name, const struct stat *st)
 {
     uid_t me = geteuid();
-    if (me == 0 || me == st->st_uid) {
-        snprintf(text, size,
-                 is_python_script(name) ? "; try 'python3 %s' or chmod +x"
-                                        : "; try chmod +x",
-                 name);
-        return;
-    }
+    if (me == 0 || me == st->st_uid)
+        return xasprintf(is_python_script(name) ? "; try 'python3 %s' or chmod +x"
+                                                : "; try chmod +x",
+                         name);
     /* by number: a user name may need a name service that does not answer */
-    char owner[24] = "root";
-    if (st->st_uid != 0)
-        snprintf(owner, sizeof owner, "user %u", (unsigned)st->st_uid);
-    snprintf(text, size, "; its mode is %04o, and it belongs to %s",
-             (unsigned)st->st_mode & 07777, owner);
+    OWNED char *owner =
+        st->st_uid == 0 ? xstrdup("root") : xasprintf("user %u", (unsigned)st->st_uid);
+    return xasprintf("; its mode is %04o, and it belongs to %s",
+                     (unsigned)st->st_mode & 07777, owner);
 }
 
-/* Advice appended to the error line, written into `text`. */
-static const char *advice(const char *name, const char *path, int why, const char *dir,
-                          char *text, size_t size)
+/* For a name that is in no directory of PATH. */
+static char *advice_no_path(const char *name, const char *dir)
 {
-    text[0] = '\0';
     struct stat st;
-    if (why == ENOENT && name[strcspn(name, "/=")] == '=') {
-        snprintf(text, size, "; to set a variable write '-x %.200s'", name);
-    } else if (why == ENOENT && strchr(name, ' ')) {
-        snprintf(text, size,
-                 "; write its arguments as words of their own, not in quotes");
-    } else if (why == ENOENT && !strchr(name, '/')) {
-        OWNED char *here = join(dir, name);
-        bool found = *name && stat(here, &st) == 0, there = found && S_ISREG(st.st_mode);
-        if (found && S_ISDIR(st.st_mode))
-            snprintf(text, size, " in PATH; the one in '%s' is a directory", dir);
-        else if (there && is_python_script(name) && access(here, X_OK) < 0)
-            snprintf(text, size, " in PATH; to run the one in '%s' write 'python3 %s'",
-                     dir, name);
-        else if (there)
-            snprintf(text, size, " in PATH; to run the one in '%s' write './%s'", dir,
-                     name);
-        else if (is_python_script(name))
-            snprintf(text, size, " in '%s', nor in PATH", dir);
-        else
-            snprintf(text, size, " in PATH");
-    } else if (why == EACCES && path && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        struct statvfs fs;
-        if (statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC))
-            snprintf(text, size,
-                     "; its file system is mounted 'noexec': put it elsewhere");
-        else
-            advice_no_right(name, &st, text, size);
-    } else if (why == ENOEXEC) {
-        snprintf(text, size, "; a script begins with '#!' and its interpreter");
-    }
-    return text;
+    OWNED char *here = join(dir, name);
+    bool found = *name && stat(here, &st) == 0, there = found && S_ISREG(st.st_mode);
+    if (found && S_ISDIR(st.st_mode))
+        return xasprintf(" in PATH; the one in '%s' is a directory", dir);
+    if (there && is_python_script(name) && access(here, X_OK) < 0)
+        return xasprintf(" in PATH; to run the one in '%s' write 'python3 %s'", dir,
+                         name);
+    if (there)
+        return xasprintf(" in PATH; to run the one in '%s' write './%s'", dir, name);
+    return is_python_script(name) ? xasprintf(" in '%s', nor in PATH", dir)
+                                  : xstrdup(" in PATH");
+}
+
+/* Advice appended to the error line; malloc'ed. */
+static char *advice(const char *name, const char *path, int why, const char *dir)
+{
+    struct stat st;
+    struct statvfs fs;
+    if (why == ENOENT && name[strcspn(name, "/=")] == '=')
+        return xasprintf("; to set a variable write '-x %.200s'", name);
+    if (why == ENOENT && strchr(name, ' '))
+        return xstrdup("; write its arguments as words of their own, not in quotes");
+    if (why == ENOENT && !strchr(name, '/'))
+        return advice_no_path(name, dir);
+    if (why == ENOEXEC)
+        return xstrdup("; a script begins with '#!' and its interpreter");
+    if (why != EACCES || !path || stat(path, &st) < 0 || !S_ISREG(st.st_mode))
+        return xstrdup("");
+    return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC)
+               ? xstrdup("; its file system is mounted 'noexec': put it elsewhere")
+               : advice_no_right(name, &st);
 }
 
 /* What follows "#!" in a script; "": it is none. */
@@ -192,8 +182,8 @@ char *program_script_trouble(const char *path, const char *name)
 static int script_fails(const char *name, const char *host, char *why,
                         struct ddp_err *err)
 {
-    char on[300];
-    err_set(err, "cannot run '%s'%s: %s", name, on_host(host, on, sizeof on), why);
+    OWNED char *on = on_host(host);
+    err_set(err, "cannot run '%s'%s: %s", name, on, why);
     free(why);
     return EXIT_NOT_EXECUTABLE;
 }
@@ -201,15 +191,16 @@ static int script_fails(const char *name, const char *host, char *why,
 static int cannot(const char *name, const char *path, const char *dir, const char *host,
                   int why, struct ddp_err *err)
 {
-    char on[300], more[600];
-    err_set(err, "cannot run '%s'%s: %s%s", name, on_host(host, on, sizeof on),
+    OWNED char *on = on_host(host);
+    OWNED char *more = advice(name, path, why, dir);
+    err_set(err, "cannot run '%s'%s: %s%s", name, on,
             why == ENOENT    ? "no such file or directory"
             : why == EACCES  ? "permission denied"
             : why == EISDIR  ? "it is a directory"
             : why == ENOEXEC ? "not a program this machine can run"
             : why == E2BIG   ? "arguments and environment are too long"
                              : strerror(why),
-            advice(name, path, why, dir, more, sizeof more));
+            more);
     if (why == ENOENT || why == ENOTDIR)
         return EXIT_NOT_FOUND;
     return why == EAGAIN || why == ENOMEM || why == EMFILE || why == ENFILE
@@ -219,10 +210,10 @@ static int cannot(const char *name, const char *path, const char *dir, const cha
 
 static void cannot_enter(const char *dir, const char *host, struct ddp_err *err)
 {
-    char on[300];
     int why = errno;
-    err_set(err, "cannot start%s in directory '%s': %s; --wdir names %s",
-            on_host(host, on, sizeof on), dir, strerror(why),
+    OWNED char *on = on_host(host);
+    err_set(err, "cannot start%s in directory '%s': %s; --wdir names %s", on, dir,
+            strerror(why),
             why == ENOENT || why == ENOTDIR ? "one that is there" : "another");
 }
 
@@ -258,8 +249,7 @@ int program_failed(const char *name, const char *path, const char *dir, const ch
                    enum child_step step, struct ddp_err *err)
 {
     int why = errno;
-    char on[300];
-    on_host(host, on, sizeof on);
+    OWNED char *on = on_host(host);
     switch (step) {
     case CHILD_EXEC:
         /* the file was found: its interpreter is missing, or it has gone since */

@@ -25,8 +25,7 @@ enum {
 char *program_find(const char *name, const char *dir, const char *path_env,
                    const char *host, int *code, struct ddp_err *err);
 
-/* The error line and the exit code for a child_spawn() that failed with `step` and errno.
- */
+/* Error line and exit code for a child_spawn() that failed with `step` and errno. */
 int program_failed(const char *name, const char *path, const char *dir, const char *host,
                    enum child_step step, struct ddp_err *err);
 

@@ -39,8 +39,7 @@ struct agent_setup {
     const char *log_level;             /* NULL: the default */
     /* Only for a peer: command line, environment and directory of its own ddprun, which
      * replace the head's (argv, env, user_set, wdir, preload; the rest is empty). A peer
-     * exits with the job's exit code. Borrowed; NULL: not a peer.
-     */
+     * exits with the job's exit code. Borrowed; NULL: not a peer. */
     const struct msg_job *own;
     int copies_gone_fd; /* only for a peer: as in struct peers; borrowed */
     bool *orphaned;     /* set if the launcher was lost; borrowed; NULL: nobody asks */

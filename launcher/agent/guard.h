@@ -12,8 +12,7 @@
 /* Fork. The child runs `be_agent` in a session of its own, with the lifeline (the pipe's
  * read end), and takes its return value as exit code. Returns in both processes, with the
  * exit code of each. The guard forwards termination signals to the agent (ext_signals.h).
- * `argv0` (may be NULL) is overwritten, so that `pkill -9 -f` matches only one of them.
- */
+ * `argv0` (may be NULL) is overwritten: `pkill -9 -f` shall match only one of them. */
 int guard_part(int (*be_agent)(int lifeline, void *arg), void *arg, char *argv0);
 
 /* In the agent: the connection that is its link. Without a guard it does nothing. */

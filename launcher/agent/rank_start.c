@@ -58,8 +58,7 @@ static void programs_init(struct programs *all, const struct msg_job *job,
 
 /* --- preparation -------------------------------------------------------------------- */
 
-/* The agent's own variables, overridden by those from the launcher; or only the latter.
- */
+/* The agent's own variables, overridden by the launcher's; or only the latter. */
 static void make_env(const struct msg_job *job, struct strv *env)
 {
     if (job->env_complete) {

@@ -85,8 +85,7 @@ void ranks_cut(struct ranks *r, enum worker_cut which);
 void ranks_credit(struct ranks *r, uint32_t n); /* allow n more bytes of output */
 void ranks_input(struct ranks *r, const void *data, size_t n);
 
-/* --- for a plug-in that starts ranks in another way (agent_plugin.start) --------------
- */
+/* --- for a plug-in that starts ranks in another way (agent_plugin.start) ------------ */
 
 /* The environment of a rank, without a note of what was changed in the user's. */
 void ranks_env(struct ranks *r, uint32_t local, struct strv *env);
@@ -94,8 +93,7 @@ void ranks_env(struct ranks *r, uint32_t local, struct strv *env);
 /* What the next rank needs. -1: out of descriptors. */
 int ranks_next(struct ranks *r, struct next_rank *n);
 
-/* The next rank is process `pid`, a child of ours. Returns whether it was the last one.
- */
+/* The next rank is process `pid`, a child of ours. Returns whether it was the last. */
 bool ranks_adopt(struct ranks *r, pid_t pid);
 /* The core has to start the ranks that are left. */
 void ranks_resume(struct ranks *r);

@@ -37,8 +37,7 @@ void relay_beat(struct relay *r);
 bool relay_has_ssh(const struct relay *r, pid_t pid);
 bool relay_is_idle(const struct relay *r); /* no ssh is left */
 
-/* Close the links to the agents below, which then shut down. `kill`: kill the ssh, too.
- */
+/* Close the links to the agents below, which then shut down. `kill`: the ssh, too. */
 void relay_stop(struct relay *r, bool kill);
 
 #endif

@@ -26,8 +26,7 @@ struct worker_events {
     void (*out)(struct worker_proc *w, unsigned stream, const void *data, size_t n,
                 void *arg);
     void (*exited)(struct worker_proc *w, const struct msg_exit *how, void *arg);
-    /* The rank has taken `n` bytes of input, or they were discarded as it closed its end.
-     */
+    /* The rank has taken `n` bytes of input, or has closed its end before. */
     void (*taken)(struct worker_proc *w, size_t n, void *arg);
 };
 

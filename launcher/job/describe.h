@@ -16,8 +16,7 @@ int job_describe(struct job *j, struct ddp_err *err);
 /* Makes the plan if the slots of all nodes are known, and chooses the nodes on which an
  * agent is wanted: those of the plan and spares, or all. */
 int job_plan(struct job *j, struct ddp_err *err);
-/* Makes j->plan and j->ranks, in place of those of the last attempt; all slots are known.
- */
+/* Makes j->plan and j->ranks, in place of the last attempt's; all slots are known. */
 int job_make_plan(struct job *j, struct ddp_err *err);
 void job_forget_plan(struct job *j); /* frees both */
 

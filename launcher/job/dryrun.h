@@ -1,5 +1,4 @@
-/* launcher/job/dryrun.h - --dry-run: print the plan, start nothing
- */
+/* launcher/job/dryrun.h - --dry-run: print the plan, start nothing */
 #ifndef LAUNCHER_JOB_DRYRUN_H
 #define LAUNCHER_JOB_DRYRUN_H
 

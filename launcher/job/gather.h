@@ -1,5 +1,4 @@
-/* launcher/job/gather.h - start agents, or take those that have connected by themselves
- */
+/* launcher/job/gather.h - start agents, or use those that have connected */
 #ifndef LAUNCHER_JOB_GATHER_H
 #define LAUNCHER_JOB_GATHER_H
 

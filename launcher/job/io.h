@@ -1,5 +1,4 @@
-/* launcher/job/io.h - rank output to ddprun's stdout and stderr, its stdin to the ranks
- */
+/* launcher/job/io.h - output and input of ranks, by ddprun's own streams */
 #ifndef LAUNCHER_JOB_IO_H
 #define LAUNCHER_JOB_IO_H
 

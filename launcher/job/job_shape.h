@@ -1,5 +1,4 @@
-/* launcher/job/job_shape.h - the nodes and ranks of the whole job, as text for programs
- */
+/* launcher/job/job_shape.h - the job's nodes and ranks, as text for programs */
 #ifndef LAUNCHER_JOB_JOB_SHAPE_H
 #define LAUNCHER_JOB_JOB_SHAPE_H
 

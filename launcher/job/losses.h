@@ -10,8 +10,7 @@
 #include "launcher/job/state.h"
 
 void job_count_exit(struct job *j); /* one rank fewer runs */
-/* Count all ranks of a node that have not exited: it is lost, or they survived SIGKILL.
- */
+/* Count the ranks of a node that have not exited: it is lost, or SIGKILL failed. */
 void job_give_up_ranks(struct job *j, const struct job_node *n);
 
 /* A host does not start, or has joined and cannot be used: one line with its name. */

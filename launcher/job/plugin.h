@@ -97,8 +97,7 @@ struct job_plugin {
 
     /* The ranks are about to be stopped (j->cause is the reason) or have all exited. */
     void (*shutdown)(void *state);
-    /* ddprun got a signal that otherwise ends the job. True: the plug-in has handled it.
-     */
+    /* ddprun got a signal that ends a job. True: the plug-in has handled it. */
     bool (*signal)(void *state, int sig);
     /* Every node has ended its ranks. False: the agents have to stay; the plug-in calls
      * job_check() when they may go, within a time limit of its own. */

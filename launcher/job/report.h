@@ -1,5 +1,4 @@
-/* launcher/job/report.h - lines for the user: the failure report, and --report's summary
- */
+/* launcher/job/report.h - the failure report, and --report's summary */
 #ifndef LAUNCHER_JOB_REPORT_H
 #define LAUNCHER_JOB_REPORT_H
 

@@ -69,8 +69,7 @@ void job_check(struct job *j)
         step(j)->check(j);
 }
 
-/* --- failures, and the end -----------------------------------------------------------
- */
+/* --- failures, and the end ---------------------------------------------------------- */
 
 /* The agents have been told to end the ranks, after which a line follows at once. */
 static void prepare_report(void *arg)

@@ -22,8 +22,7 @@ struct terminal {
 
 static const struct terminal *active; /* for on_fatal(); NULL: the mode is ours */
 
-/* Setting modes from the background would change those of the shell: SIGTTOU is ignored.
- */
+/* From the background we would set the modes of the shell, as SIGTTOU is ignored. */
 static bool in_foreground(void)
 {
     return tcgetpgrp(STDIN_FILENO) == getpgrp();

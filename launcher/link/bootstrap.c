@@ -71,8 +71,7 @@ bool bootstrap_take_node(struct bootstrap *s, const char *name)
     return s->nnodes == 0;
 }
 
-/* --- the tree -------------------------------------------------------------------------
- */
+/* --- the tree ----------------------------------------------------------------------- */
 
 /* Below the range of ephemeral ports. Nodes of a job have different ones, as several may
  * be on one machine in tests. */

@@ -81,8 +81,7 @@ int bootstrap_parse(const char *text, struct bootstrap *s, struct ddp_err *err);
 int bootstrap_read(int fd, int64_t deadline_ms, struct bootstrap *s, struct ddp_err *err);
 void bootstrap_finish(struct bootstrap *s);
 
-/* --- connecting: blocking, as an agent without a link has nothing else to do -----------
- */
+/* --- connecting: blocking, as an agent without a link has nothing else to do -------- */
 
 /* Connect to one of s->calls until `deadline_ms`: the socket or -1 with errno, of
  * sock_connect(). */

@@ -35,8 +35,7 @@ void handshake_node_key(const struct secret *job, unsigned node, struct secret *
     secret_derive(job, "ddprun node", number, sizeof number, NULL, 0, key);
 }
 
-/* The caller's proof covers its node number, so that it cannot impersonate another node.
- */
+/* The caller's proof covers its node number: it cannot impersonate another node. */
 static void caller_proof(const struct secret *key, const unsigned char *listener,
                          const unsigned char node_and_public[NODE + SECRET_SIZE],
                          struct secret *proof)

@@ -18,8 +18,8 @@
 
 enum { LIST_MS = 3, SAME_MS = 100 };
 
-/* Bytes of an OUTPUT without data, which ends its stream. One with data is never held: the
- * next one of its rank, which may be longer, must not pass it. */
+/* Bytes of an OUTPUT without data, which ends its stream. One with data is never held:
+ * the next one of its rank, which may be longer, must not pass it. */
 enum { EMPTY_SIZE = 5 };
 
 /* A list is sent when it has so many bytes, to bound what is held. */
@@ -42,8 +42,7 @@ struct merge {
     struct event *soon, *late; /* owned: timers of the two */
 };
 
-/* --- sending --------------------------------------------------------------------------
- */
+/* --- sending ------------------------------------------------------------------------ */
 
 static void held_free(struct held *h)
 {
@@ -135,8 +134,7 @@ static void arm(struct event *timer, int ms)
         loop_arm(timer, ms);
 }
 
-/* --- holding --------------------------------------------------------------------------
- */
+/* --- holding ------------------------------------------------------------------------ */
 
 static void add_nodes(struct held *h, const uint32_t *spans, uint32_t n)
 {
@@ -246,8 +244,7 @@ void merge_expect(struct merge *m, size_t nodes)
     m->expected = nodes;
 }
 
-/* --- taking apart ---------------------------------------------------------------------
- */
+/* --- taking apart ------------------------------------------------------------------- */
 
 int merge_entries(const struct frame *merged,
                   void (*fn)(const struct frame *f, const uint32_t *spans, uint32_t n,
@@ -304,8 +301,7 @@ int merge_split(const struct frame *merged, void (*fn)(const struct frame *f, vo
     return merge_entries(merged, split_entry, &s, err);
 }
 
-/* --- life -----------------------------------------------------------------------------
- */
+/* --- life --------------------------------------------------------------------------- */
 
 struct merge *merge_create(struct loop *loop, unsigned self,
                            void (*send)(const struct frame *f, void *arg), void *arg)

@@ -106,8 +106,7 @@ static const void *array_of(const struct field *f, const void *m, uint32_t *n)
     return *(const void *const *)at(m, f->at);
 }
 
-/* --- addresses: family (4 or 6), port, then 4 or 16 bytes -----------------------------
- */
+/* --- addresses: family (4 or 6), port, then 4 or 16 bytes --------------------------- */
 
 static void pack_address(struct pack *k, const struct sockaddr_storage *ss)
 {
@@ -144,8 +143,7 @@ static void unpack_address(struct unpack *u, struct sockaddr_storage *ss)
     }
 }
 
-/* --- pack -----------------------------------------------------------------------------
- */
+/* --- pack --------------------------------------------------------------------------- */
 
 static void pack_fields(const struct field *f, const void *m, struct pack *k);
 
@@ -229,8 +227,7 @@ void msg_pack(enum msg_type type, const void *m, struct pack *k)
     pack_bytes(k, rest, n);
 }
 
-/* --- unpack ---------------------------------------------------------------------------
- */
+/* --- unpack ------------------------------------------------------------------------- */
 
 static void unpack_fields(const struct field *f, void *m, struct unpack *u);
 
@@ -348,8 +345,7 @@ int msg_decode(struct frame *f, union msg_any *m, struct ddp_err *err)
     return msg_unpack(f, m, err);
 }
 
-/* --- finish ---------------------------------------------------------------------------
- */
+/* --- finish ------------------------------------------------------------------------- */
 
 static void finish_fields(const struct field *f, void *m)
 {

@@ -21,8 +21,7 @@ struct rankmap {
     uint32_t *node_of; /* owned: by rank */
 };
 
-/* `map` is borrowed while the result is used. Each of the `nranks` ranks must occur once.
- */
+/* `map` is borrowed while the result is used. Each of the `nranks` ranks occurs once. */
 int rankmap_read(struct rankmap *m, const struct strv *map, uint32_t nranks,
                  struct ddp_err *err);
 void rankmap_finish(struct rankmap *m);

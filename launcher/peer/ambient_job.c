@@ -221,8 +221,7 @@ static bool is_set(const struct ambient_launcher *s, ambient_launcher_get get)
     return (!s->needs || get(s->needs)) && get(s->rank) && size && strcmp(size, "1") != 0;
 }
 
-/* On the job's first node, instances started by pbsdsh do not have $PBS_NODEFILE either.
- */
+/* On the job's first node, too, pbsdsh starts instances without $PBS_NODEFILE. */
 static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
                      struct ddp_err *err)
 {

@@ -197,8 +197,7 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step)
 
 /* Does this kernel support CLOSE_RANGE_UNSHARE (5.9)? Tested with an empty range, and
  * without that flag, which is as old as the call: with it, this process would get a
- * descriptor table of its own, apart from its other threads', such as ThreadSanitizer's.
- */
+ * descriptor table of its own, apart from other threads', such as ThreadSanitizer's. */
 static bool unshare_works(void)
 {
     return syscall(__NR_close_range, ~0U, ~0U, 0) == 0;

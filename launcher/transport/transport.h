@@ -55,8 +55,7 @@ extern const struct transport transport_ssh, transport_srun, transport_qrsh,
     transport_blaunch, transport_tmrsh, transport_flux;
 
 /* The transport for hosts that come from `source` (struct alloc), and the reason in
- * `why`, for --dry-run. NULL with `err` when the one named by --start is not available.
- */
+ * `why`, for --dry-run. NULL with `err`: the one named by --start is not available. */
 const struct transport *transport_choose(enum start_by asked, const char *source,
                                          char *why, size_t size, struct ddp_err *err);
 

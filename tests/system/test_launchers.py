@@ -3,10 +3,13 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import tempfile
+import time
 import unittest
 
-from launch import DDPRUN, free_port
+from launch import DDPRUN, end_all, free_port, marked, wait_until
 
 TRAIN = [os.environ.get("DDP_TRAIN", "ddp-train"), "--model", "toy", "--epochs", "1",
          "--plot", "none", "--check-replicas"]
@@ -70,6 +73,38 @@ class Launchers(unittest.TestCase):
         done = run(name, *LAUNCHERS[name], "sh", "-c", late, "sh", *TRAIN, "--group-timeout", "1s")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("not all ranks have joined in time", done.stdout + done.stderr)
+
+    def test_time_in_which_ranks_are_stopped_does_not_count(self):
+        """Rank 0 waits for rank 1, and all are stopped for longer than --group-timeout."""
+        name, mark = "mpirun.openmpi", f"ddprun-test-{os.getpid()}"
+        if not shutil.which(name):
+            self.skipTest(f"no {name}; needs package openmpi-bin mpich")
+        with tempfile.TemporaryDirectory() as folder:
+            go = os.path.join(folder, "go")
+            late = (f'[ "$OMPI_COMM_WORLD_RANK" = 1 ] && until [ -e {go} ]; do sleep 0.02; done; '
+                    'exec "$@"')
+            with subprocess.Popen(
+                    [name, *LAUNCHERS[name], "sh", "-c", late, "sh", *TRAIN, "--group-timeout", "4s"],
+                    env={**os.environ, "MARK": mark}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT, text=True) as job:
+                self.addCleanup(end_all, mark)
+
+                def waiting():  # the other three, each with its threads
+                    ranks = [p for p, line in marked(mark).items() if line.startswith(TRAIN[0])]
+                    return sum(len(os.listdir(f"/proc/{p}/task")) > 1 for p in ranks) == 3
+
+                self.assertTrue(wait_until(waiting), marked(mark))
+                ours = [pid for pid, line in marked(mark).items() if TRAIN[0] in line]
+                for signum in (signal.SIGSTOP, signal.SIGCONT):
+                    for pid in ours:
+                        os.kill(pid, signum)
+                    if signum == signal.SIGSTOP:
+                        time.sleep(6)
+                with open(go, "x", encoding="utf-8"):
+                    pass
+                said = job.communicate(timeout=120)[0]
+        self.assertEqual(job.returncode, 0, said)
+        self.assertIn("4 alike", said)
 
     def test_a_full_disk_under_its_help_is_a_failure(self):
         with open("/dev/full", "w", encoding="ascii") as full:

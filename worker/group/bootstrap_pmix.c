@@ -10,13 +10,18 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/sock.h"
 #include "common/symbols.h"
 
+#include <fcntl.h>
 #include <pmix.h>
+#include <poll.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
     void *library; /* never closed: its threads run in it */
@@ -27,7 +32,8 @@ static struct {
     pmix_status_t (*put)(pmix_scope_t scope, const char key[], pmix_value_t *value);
     pmix_status_t (*commit)(void);
     pmix_status_t (*fence)(const pmix_proc_t procs[], size_t nprocs,
-                           const pmix_info_t info[], size_t ninfo);
+                           const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t done,
+                           void *arg);
     pmix_status_t (*get)(const pmix_proc_t *proc, const char key[],
                          const pmix_info_t info[], size_t n, pmix_value_t **value);
     const char *(*text)(pmix_status_t status);
@@ -37,7 +43,7 @@ static int load(struct ddp_err *err)
 {
     static const struct symbol wanted[] = {
         {"PMIx_Init", &pmix.init},         {"PMIx_Put", &pmix.put},
-        {"PMIx_Commit", &pmix.commit},     {"PMIx_Fence", &pmix.fence},
+        {"PMIx_Commit", &pmix.commit},     {"PMIx_Fence_nb", &pmix.fence},
         {"PMIx_Get", &pmix.get},           {"PMIx_Error_string", &pmix.text},
         {"PMIx_Finalize", &pmix.finalize},
     };
@@ -74,6 +80,35 @@ static int join(struct ddp_err *err)
     return 0;
 }
 
+/* In a thread of libpmix. */
+static void on_fence(pmix_status_t status, void *fd)
+{
+    if (write((int)(intptr_t)fd, &status, sizeof status) < 0)
+        abort(); /* cannot fail: nothing else is in the pipe */
+}
+
+/* PMIx has a time limit of its own, but that goes on while this process is stopped. */
+static pmix_status_t await_fence(struct bootstrap *m)
+{
+    int fds[2];
+    pmix_proc_t all = {.rank = PMIX_RANK_WILDCARD};
+    pmix_info_t collect = {.key = PMIX_COLLECT_DATA};
+    collect.value.type = PMIX_BOOL;
+    collect.value.data.flag = true;
+    snprintf(all.nspace, sizeof all.nspace, "%s", pmix.self.nspace);
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return PMIX_ERR_OUT_OF_RESOURCE;
+    pmix_status_t rc =
+        pmix.fence(&all, 1, &collect, 1, on_fence, (void *)(intptr_t)fds[1]);
+    if (rc == PMIX_SUCCESS && sock_await_extend(fds[0], POLLIN, &m->deadline_ms) < 0)
+        return PMIX_ERR_TIMEOUT; /* the pipe stays: the status may still come */
+    if (rc == PMIX_SUCCESS && read(fds[0], &rc, sizeof rc) < 0)
+        rc = PMIX_ERROR;
+    close(fds[0]);
+    close(fds[1]);
+    return rc == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : rc;
+}
+
 int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                          struct ddp_err *err)
 {
@@ -84,14 +119,6 @@ int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     if ((int)pmix.self.rank != m->rank)
         return err_set(err, "this is rank %d of the group, but rank %u to PMIx", m->rank,
                        pmix.self.rank);
-    /* the fence carries rank 0's value: under Open MPI 4.1.2 ranks on other hosts cannot
-     * get it afterwards; PMIX_TIMEOUT is in seconds */
-    int64_t left = m->deadline_ms - now_ms();
-    pmix_info_t limits[2] = {{.key = PMIX_TIMEOUT}, {.key = PMIX_COLLECT_DATA}};
-    limits[0].value.type = PMIX_INT;
-    limits[0].value.data.integer = left > 1000 ? (int)(left / 1000) : 1;
-    limits[1].value.type = PMIX_BOOL;
-    limits[1].value.data.flag = true;
     pmix_value_t own = {.type = PMIX_STRING}, *got = NULL;
     own.data.string = value;
     pmix_status_t rc = PMIX_SUCCESS;
@@ -99,13 +126,18 @@ int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
         rc = pmix.put(PMIX_GLOBAL, key, &own);
     if (rc == PMIX_SUCCESS)
         rc = pmix.commit();
-    pmix_proc_t all = {.rank = PMIX_RANK_WILDCARD}, first = {.rank = 0};
-    snprintf(all.nspace, sizeof all.nspace, "%s", pmix.self.nspace);
+    /* the fence carries rank 0's value: under Open MPI 4.1.2 ranks on other hosts cannot
+     * get it afterwards */
+    if (rc == PMIX_SUCCESS)
+        rc = await_fence(m);
+    int64_t left = m->deadline_ms - now_ms();
+    pmix_info_t limit = {.key = PMIX_TIMEOUT}; /* s */
+    limit.value.type = PMIX_INT;
+    limit.value.data.integer = left > 1000 ? (int)(left / 1000) : 1;
+    pmix_proc_t first = {.rank = 0};
     snprintf(first.nspace, sizeof first.nspace, "%s", pmix.self.nspace);
     if (rc == PMIX_SUCCESS)
-        rc = pmix.fence(&all, 1, limits, 2);
-    if (rc == PMIX_SUCCESS)
-        rc = pmix.get(&first, key, limits, 1, &got);
+        rc = pmix.get(&first, key, &limit, 1, &got);
     if (rc != PMIX_SUCCESS)
         return failed(rc, "carry rank 0's address", err);
     bool fits = got->type == PMIX_STRING && strlen(got->data.string) < BOOTSTRAP_VALUE;

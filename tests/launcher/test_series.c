@@ -128,6 +128,23 @@ TEST(names_of_others_are_plain)
     check_points(s, "a_b_c_=1");
 }
 
+TEST(a_name_that_is_changed_is_one_series)
+{
+    static const char *const names[] = {
+        "a\"b",
+        "eval_of_a_data_set_with_a_name_that_is_longer_than_a_series_has_room_for_accuracy",
+        "f\u00e9",
+    };
+    struct series *s = series_create(NULL, NULL);
+    for (int i = 1; i <= 3; i++) {
+        for (size_t k = 0; k < ARRAY_LEN(names); k++)
+            series_add(s, 0, names[k], i, i);
+    }
+    check_points(s, "a_b=3 "
+                    "eval_of_a_data_set_with_a_name_that_is_longer_than_a_series_has=3 "
+                    "f__=3");
+}
+
 /* --- logs ------------------------------------------------------------------------------
  */
 

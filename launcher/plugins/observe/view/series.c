@@ -66,20 +66,30 @@ static void halve(struct one *o)
     o->every *= 2;
 }
 
+/* Plain in JSON, and in the text of metrics. */
+static void copy_name(char plain[NAME_SIZE], const char *name)
+{
+    size_t n = 0;
+    for (; name[n] && n + 1 < NAME_SIZE; n++)
+        plain[n] =
+            isprint((unsigned char)name[n]) && !strchr("\"\\", name[n]) ? name[n] : '_';
+    plain[n] = '\0';
+}
+
 void series_add(struct series *s, size_t rank, const char *name, double t, double value)
 {
     struct one *o;
+    char plain[NAME_SIZE];
+    copy_name(plain, name);
     LL_FOREACH (s->all, o) {
-        if (strcmp(o->name, name) == 0)
+        if (strcmp(o->name, plain) == 0)
             break;
     }
     if (!o && s->n >= SERIES_MAX)
         return;
     if (!o) {
         o = xcalloc(1, sizeof *o);
-        for (size_t i = 0; name[i] && i + 1 < sizeof o->name; i++) /* plain in JSON */
-            o->name[i] =
-                name[i] == '"' || name[i] == '\\' || name[i] < ' ' ? '_' : name[i];
+        memcpy(o->name, plain, sizeof plain);
         o->every = 1;
         o->rank = rank;
         s->n++;

@@ -435,10 +435,9 @@ static const struct {
      "none",
      "no rank is known to wait for another: ranks 0-1 are in f() at a.py:3 (running)",
      "[]"},
-    {RANK("0", "a", "running",
-          "") "," RANK("1", "a", "sleeping",
-                       "") "," RANK("2", "a", "in uninterruptible sleep",
-                                    "") "," RANK("3", "a", "in an unknown state", ""),
+    {RANK("0", "a", "running", "") "," RANK("1", "a", "sleeping", "") "," RANK(
+         "2", "a", "in uninterruptible sleep", "") "," RANK("3", "a",
+                                                            "in an unknown state", ""),
      "none",
      "no rank is known to wait for another: rank 0 is running; rank 1 is sleeping; rank 2 is "
      "in uninterruptible sleep; and 1 other place",
@@ -459,6 +458,25 @@ LOOP_TEST(verdicts_on_jobs, (sizeof verdicts / sizeof verdicts[0]))
     char *culprits = json_dumps(json_object_get(v, "ranks"), JSON_COMPACT);
     ck_assert_str_eq(culprits, verdicts[_i].culprits);
     free(culprits);
+    json_decref(v);
+    json_decref(ranks);
+}
+
+/* A rank may report any numbers. */
+TEST(any_size_and_time_of_a_call)
+{
+    json_t *rank = json_object();
+    ck_assert_int_eq(
+        trace_of_library(
+            "{" GROUPS("4", "3") ",\"calls\":[{\"group\":\"0\",\"number\":4,\"op\":"
+                                 "\"all_reduce\",\"sizes\":[[2305843009213693952,8],[3]],"
+                                 "\"since_ms\":-9223372036854775808,\"done\":false}]}",
+            1000000, rank),
+        0);
+    const json_t *call = json_array_get(json_object_get(rank, "calls"), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(call, "age_ms")), 0);
+    json_t *ranks = json_pack("[o, {s:i}]", rank, "rank", 1), *v = verdict(ranks);
+    ck_assert_ptr_nonnull(json_object_get(v, "sentences"));
     json_decref(v);
     json_decref(ranks);
 }

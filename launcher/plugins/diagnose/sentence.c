@@ -71,18 +71,18 @@ void print_operands(const json_t *call, FILE *f)
     const json_t *sizes = json_object_get(call, "sizes"), *size, *dim;
     const char *type =
         json_string_value(json_array_get(json_object_get(call, "types"), 0));
-    json_int_t total = 0;
+    uint64_t total = 0;
     size_t i, k;
     if (json_array_size(sizes) == 0)
         return;
     json_array_foreach (sizes, i, size) {
-        json_int_t product = 1;
+        uint64_t product = 1;
         json_array_foreach (size, k, dim)
-            product *= json_integer_value(dim);
+            product *= (uint64_t)json_integer_value(dim);
         total += product;
     }
     fputs(" (", f);
-    fputs(number_grouped((uint64_t)total).text, f);
+    fputs(number_grouped(total).text, f);
     fprintf(f, " x %s", type ? type : "?");
     const json_t *root = json_object_get(call, "root");
     if (root)

@@ -211,7 +211,8 @@ int trace_of_library(const char *text, int64_t now_ns, json_t *rank)
     size_t i;
     json_array_foreach (calls, i, call) {
         json_int_t since = int_of(call, "since_ms");
-        json_object_set_new(call, "age_ms", json_integer(now_ns / 1000000 - since));
+        json_object_set_new(call, "age_ms",
+                            json_integer(since < 0 ? 0 : now_ns / 1000000 - since));
         json_object_del(call, "since_ms");
     }
     int rc = json_is_array(calls) ? json_object_update(rank, trace) : -1;

@@ -84,11 +84,8 @@ static void await_traces(struct source *sources, size_t n)
     for (bool waits = true; waits && now_ms() < until;) {
         waits = false;
         usleep(300);
-        for (size_t i = 0; i < n; i++) {
-            if (sources[i].trace.sock >= 0)
-                rank_trace_read(&sources[i].trace);
-            waits |= sources[i].trace.sock >= 0;
-        }
+        for (size_t i = 0; i < n; i++)
+            waits |= rank_trace_read(&sources[i].trace);
     }
 }
 

@@ -127,13 +127,12 @@ static void no_stacks(struct subject *s, const char *why)
 
 static void ask_stacks(struct subject *s)
 {
-    char state = proc_state(s->target);
     OWNED char *path = xasprintf("%s.stacks", s->stem);
     struct stat st;
     if (stat(path, &st) == 0 && catches(s)) {
         s->before = st.st_size;
         s->stacks_wait = true;
-        s->thread = thread_of(s->target, state);
+        s->thread = thread_of(s->target, proc_state(s->target));
         syscall(SYS_tgkill, s->target, s->thread, STACKS_SIGNAL);
     }
 }
@@ -201,34 +200,23 @@ static void describe_below(struct subject *s)
         json_object_set(s->out, "below", list);
 }
 
-static bool waits(const struct subject *subjects, size_t n, const struct rank_trace *ras)
-{
-    if (ras->sock >= 0)
-        return true;
-    for (size_t i = 0; i < n; i++) {
-        if (subjects[i].trace.sock >= 0 || subjects[i].stacks_wait)
-            return true;
-    }
-    return false;
-}
-
 static void await_answers(struct subject *subjects, size_t n, struct rank_trace *ras,
                           int64_t ms)
 {
     int64_t until = now_ms() + ms;
-    for (int pause_us = 300; waits(subjects, n, ras) && now_ms() < until;) {
+    bool waits = true;
+    for (int pause_us = 0; waits && now_ms() < until;) {
         usleep((useconds_t)pause_us);
-        pause_us = pause_us < 10000 ? pause_us * 2 : pause_us;
-        if (ras->sock >= 0)
-            rank_trace_read(ras);
+        pause_us = pause_us == 0 ? 300 : pause_us < 10000 ? pause_us * 2 : pause_us;
+        waits = rank_trace_read(ras);
         for (size_t i = 0; i < n; i++) {
             struct subject *s = &subjects[i];
-            if (s->trace.sock >= 0)
-                rank_trace_read(&s->trace);
+            waits |= rank_trace_read(&s->trace);
             if (s->stacks_wait)
                 s->stacks_wait = !stacks_written(s);
             if (s->stacks_wait)
                 ask_other_thread(s);
+            waits |= s->stacks_wait;
         }
     }
 }

@@ -5,7 +5,6 @@
 #include "common/mem.h"
 
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +84,7 @@ void rank_trace_ask(struct rank_trace *t, const char *stem)
     }
 }
 
-void rank_trace_read(struct rank_trace *t)
+bool rank_trace_read(struct rank_trace *t)
 {
     /* Large answers are received and shortened here, one after the other: to get new
      * pages for each would take a fifth of all CPU time. */
@@ -94,6 +93,8 @@ void rank_trace_read(struct rank_trace *t)
     char *in = fits ? shared : t->answer;
     size_t room = fits ? sizeof shared : t->room;
     ssize_t n;
+    if (t->sock < 0)
+        return false;
     if (fits && t->size > 0)
         memcpy(in, t->answer, t->size);
     do {
@@ -118,9 +119,10 @@ void rank_trace_read(struct rank_trace *t)
         memcpy(t->answer, in, t->size);
     }
     if (n < 0)
-        return; /* EAGAIN: later */
+        return true; /* EAGAIN */
     close(t->sock);
     t->sock = -1;
+    return false;
 }
 
 char *rank_trace_body(struct rank_trace *t)

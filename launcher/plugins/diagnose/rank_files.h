@@ -6,6 +6,7 @@
 #define LAUNCHER_PLUGINS_DIAGNOSE_RANK_FILES_H
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -30,7 +31,8 @@ struct rank_trace {
     size_t (*shorten)(char *answer, size_t size);
 };
 void rank_trace_ask(struct rank_trace *t, const char *stem);
-void rank_trace_read(struct rank_trace *t);  /* what has come; closes it at the end */
+/* Read what has come; closes it at the end. False: no more is to come. */
+bool rank_trace_read(struct rank_trace *t);
 char *rank_trace_body(struct rank_trace *t); /* borrowed; NULL: none */
 
 #endif

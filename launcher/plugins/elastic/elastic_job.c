@@ -81,7 +81,7 @@ static struct offer *offer_at(const struct elastic *e, unsigned node)
 
 static void put_off(struct offer *o)
 {
-    int64_t s = o->failures < 7 ? (int64_t)1 << o->failures : PAUSE_MOST_S;
+    int64_t s = o->failures < 6 ? (int64_t)1 << o->failures : PAUSE_MOST_S;
     o->failures++;
     o->next_ms = now_ms() + s * 1000;
 }

@@ -65,13 +65,6 @@ static const char *without_name(const char *text, const char *name)
                                                                           : text;
 }
 
-/* The node's wall clock minus ours, ns. `theirs`: its wall clock minus its monotonic one.
- */
-static int64_t clock_offset(const struct job_node *n, int64_t theirs)
-{
-    return theirs + n->ahead_ns - (wall_ns() - now_ns());
-}
-
 static void set_addr(struct preflight *p, unsigned node, const char *key)
 {
     char addr[64] = "";
@@ -104,8 +97,9 @@ static int handle_finding(void *state, unsigned node, const struct frame *f,
         set_addr(p, node, m->key);
         return 0;
     }
+    /* sent: its wall clock minus its monotonic one; kept: minus our wall clock */
     if (m->check == CHECK_CLOCK && !m->problem)
-        m->number = clock_offset(&p->job->nodes[node], m->number);
+        m->number += p->job->nodes[node].ahead_ns - (wall_ns() - now_ns());
     results_add(p->results, node, m);
     return 0;
 }
@@ -114,7 +108,7 @@ static int handle_finding(void *state, unsigned node, const struct frame *f,
 
 static bool is_connected(const struct preflight *p, unsigned node)
 {
-    return p->job->nodes[node].via && !p->job->nodes[node].lost;
+    return job_node_connected(&p->job->nodes[node]);
 }
 
 static void send_probe(struct preflight *p, unsigned node)
@@ -200,24 +194,18 @@ static bool all_answered(const struct preflight *p)
     return true;
 }
 
-static void enter(struct preflight *p, enum round round)
-{
-    p->round = round;
-    for (unsigned i = 0; i < p->job->alloc->nnodes; i++)
-        p->nodes[i].probed = false;
-    if (round == ROUND_NODES)
-        probe_nodes(p);
-    else if (round == ROUND_NEIGHBOURS)
-        probe_neighbours(p);
-    else if (round == ROUND_DONE)
-        preflight_finish(p);
-}
-
 static void preflight_next(struct preflight *p)
 {
+    static void (*const begin[])(struct preflight * p) = {
+        [ROUND_NODES] = probe_nodes,
+        [ROUND_NEIGHBOURS] = probe_neighbours,
+        [ROUND_DONE] = preflight_finish,
+    };
     while (p->job->state == JOB_PREPARING && p->round < ROUND_DONE && all_answered(p)) {
         loop_arm(p->timer, ROUND_MS);
-        enter(p, p->round + 1);
+        for (unsigned i = 0; i < p->job->alloc->nnodes; i++)
+            p->nodes[i].probed = false;
+        begin[++p->round](p);
     }
 }
 

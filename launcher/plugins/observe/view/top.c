@@ -49,7 +49,7 @@ static void on_stop(int sig)
 struct row {
     size_t rank;
     char state;
-    double cpu, rss, quiet;
+    double cpu, rss, quiet, key; /* key: the largest row is the first */
     bool straggles;
     const char *host, *last;
     const json_t *call; /* ["all_reduce #4 ...", seconds, waits]; NULL: not known */
@@ -75,31 +75,22 @@ static const char *state_name(char c)
     return "?";
 }
 
-static bool is_finished(char state)
-{
-    return state && strchr("xk", state);
-}
-
-static const json_t *order_key;
-
-static int by_value(const void *a, const void *b)
+static int by_key(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
-    double vx = json_number_value(json_array_get(order_key, x->rank));
-    double vy = json_number_value(json_array_get(order_key, y->rank));
-    return vx < vy ? 1 : vx > vy ? -1 : x->rank < y->rank ? -1 : 1;
+    return x->key < y->key ? 1 : x->key > y->key ? -1 : x->rank < y->rank ? -1 : 1;
 }
 
 static struct row *make_rows(const struct top *t, const json_t *status, size_t *nrows)
 {
     static const char *const lists[] = {
-        [BY_RANK] = NULL, [BY_CPU] = "cpu", [BY_MEMORY] = "rss", [BY_QUIET] = "quiet"};
+        [BY_RANK] = "", [BY_CPU] = "cpu", [BY_MEMORY] = "rss", [BY_QUIET] = "quiet"};
     const char *states = text_or(status, "states", "");
     const json_t *hosts = json_object_get(status, "hosts");
     size_t n = strlen(states), k = 0;
     struct row *rows = xcalloc(n + 1, sizeof *rows);
     for (size_t r = 0; r < n; r++) {
-        if (t->unfinished_only && is_finished(states[r]))
+        if (t->unfinished_only && strchr("xk", states[r]))
             continue;
         rows[k++] = (struct row){
             .rank = r,
@@ -107,15 +98,14 @@ static struct row *make_rows(const struct top *t, const json_t *status, size_t *
             .cpu = value(status, "cpu", r),
             .rss = value(status, "rss", r),
             .quiet = value(status, "quiet", r),
+            .key = value(status, lists[t->order], r),
             .straggles = value(status, "straggles", r) > 0,
             .host = text_or(json_array_get(hosts, (size_t)value(status, "host", r)),
                             "host", ""),
             .last = json_string_value(json_array_get(json_object_get(status, "last"), r)),
             .call = json_array_get(json_object_get(status, "call"), r)};
     }
-    order_key = lists[t->order] ? json_object_get(status, lists[t->order]) : NULL;
-    if (order_key)
-        qsort(rows, k, sizeof *rows, by_value);
+    qsort(rows, k, sizeof *rows, by_key);
     *nrows = k;
     return rows;
 }

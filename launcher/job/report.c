@@ -29,7 +29,7 @@ enum { ERROR_FILE_MS = 5000 }; /* to write $TORCHELASTIC_ERROR_FILE */
 
 static const char *host_name(const struct job *j, int rank)
 {
-    return j->plan->nodes[j->plan->ranks[rank].node].host->name;
+    return plan_host(j->plan, rank)->name;
 }
 
 static const char *host_in_path(int rank, void *arg)

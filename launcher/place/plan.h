@@ -35,6 +35,11 @@ struct plan {
     const char *np_from; /* where the number of ranks came from: "-np", "slots" */
 };
 
+static inline const struct alloc_node *plan_host(const struct plan *p, int rank)
+{
+    return p->nodes[p->ranks[rank].node].host;
+}
+
 /* NULL with `err`: more ranks than slots, say; it names the option that allows it. */
 struct plan *plan_make(const struct opts *opts, const struct alloc *alloc,
                        struct ddp_err *err);

@@ -59,11 +59,6 @@ struct straggler_job {
 
 /* --- a straggler -------------------------------------------------------------------- */
 
-static const struct alloc_node *node_of(const struct job *j, int rank)
-{
-    return j->plan->nodes[j->plan->ranks[rank].node].host;
-}
-
 static void print_beside(const json_t *beside, FILE *f)
 {
     const json_t *top = json_object_get(beside, "top"),
@@ -139,8 +134,8 @@ static void emit(struct straggler_job *s, const struct straggler *is,
                "{s:i, s:o, s:o, s:f, s:i, s:i, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, "
                "s:o, s:o, s:o}",
                "rank", is->rank, "ranks", numbers_of(ranks, s->j->plan->nranks), "host",
-               event_text(node_of(s->j, is->rank)->name), "score", is->share, "late",
-               (int)is->late, "rounds", (int)is->rounds, "lag_s",
+               event_text(plan_host(s->j->plan, is->rank)->name), "score", is->share,
+               "late", (int)is->late, "rounds", (int)is->rounds, "lag_s",
                (double)is->lag_ns / 1e9, "round_s", (double)is->period_ns / 1e9, "cpus",
                member(beside, "cpus"), "load", member(beside, "load"), "cpu_percent",
                member(beside, "cpu_percent"), "waits_percent",
@@ -162,14 +157,15 @@ static void report(struct straggler_job *s, int rank, const json_t *beside)
     fprintf(f, "ddprun: straggler: ");
     if (idset_count(&ranks) > 1) {
         OWNED char *text = idset_text(&ranks);
-        fprintf(f, "ranks %s, all on %s, come late: ", text, node_of(s->j, rank)->name);
+        fprintf(f, "ranks %s, all on %s, come late: ", text,
+                plan_host(s->j->plan, rank)->name);
     }
     fprintf(
         f,
         "rank %d on %s came late to %u of the last %u collectives, by %.3g ms of %.3g "
         "ms: the others wait for it %.0f %% of the time",
-        rank, node_of(s->j, rank)->name, is->late, is->rounds, (double)is->lag_ns / 1e6,
-        (double)is->period_ns / 1e6, is->share * 100);
+        rank, plan_host(s->j->plan, rank)->name, is->late, is->rounds,
+        (double)is->lag_ns / 1e6, (double)is->period_ns / 1e6, is->share * 100);
     print_beside(beside, f);
     xmemclose(f);
     emit(s, is, &ranks, beside, line + strlen("ddprun: "));
@@ -236,7 +232,7 @@ static void found(struct straggler_job *s, const struct straggler *is)
     rank->straggles = named->asked = true;
     named->asked_ms = now;
     named->is = *is;
-    job_send(s->j, (unsigned)(node_of(s->j, is->rank) - s->j->alloc->nodes),
+    job_send(s->j, (unsigned)(plan_host(s->j->plan, is->rank) - s->j->alloc->nodes),
              MSG(ask, ASK_BESIDE, (uint32_t)is->rank));
     loop_arm(s->limit, LIMIT_MS);
 }

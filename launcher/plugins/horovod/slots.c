@@ -31,7 +31,7 @@ int slots_keepers(const struct horovod *h)
 
 const char *slot_host(const struct horovod *h, int rank)
 {
-    return h->j->plan->nodes[h->j->plan->ranks[rank].node].host->name;
+    return plan_host(h->j->plan, rank)->name;
 }
 
 struct slot *slots_find(struct horovod *h, const char *id)

@@ -108,12 +108,6 @@ static void on_node_lost(void *state, unsigned node, const char *why)
 
 /* --- ranks -------------------------------------------------------------------------- */
 
-static const char *host_of(const struct observe *o, uint32_t rank)
-{
-    const struct plan *p = o->j->plan;
-    return p->nodes[p->ranks[rank].node].host->name;
-}
-
 /* A rank may exit before all of them are reported as started. */
 static void emit_start(struct observe *o, uint32_t rank)
 {
@@ -121,7 +115,7 @@ static void emit_start(struct observe *o, uint32_t rank)
         o->started = xcalloc((size_t)o->j->plan->nranks, sizeof *o->started);
     if (!o->started[rank])
         event_emit(o->j, "rank_start", "{s:i, s:o}", "rank", (int)rank, "host",
-                   event_text(host_of(o, rank)));
+                   event_text(plan_host(o->j->plan, (int)rank)->name));
     o->started[rank] = true;
 }
 
@@ -177,9 +171,9 @@ static void on_rank_exited(void *state, uint32_t rank)
     json_t *sig = WIFSIGNALED(r->status) ? json_string(signal_name(WTERMSIG(r->status)))
                                          : json_null();
     event_emit(o->j, "rank_exit", "{s:i, s:o, s:s, s:o, s:o, s:o, s:o}", "rank",
-               (int)rank, "host", event_text(host_of(o, rank)), "why", why_ended(r),
-               "code", code, "signal", sig, "error", event_text(r->error), "last_words",
-               event_text(tail));
+               (int)rank, "host", event_text(plan_host(o->j->plan, (int)rank)->name),
+               "why", why_ended(r), "code", code, "signal", sig, "error",
+               event_text(r->error), "last_words", event_text(tail));
 }
 
 static int64_t whole_ns(const struct observe *o)

@@ -97,8 +97,7 @@ struct source {
 
 static void put_host(const struct source *s, int r, struct evbuffer *out)
 {
-    const struct plan *p = s->j->plan;
-    evbuffer_add_printf(out, "%td", p->nodes[p->ranks[r].node].host - s->j->alloc->nodes);
+    evbuffer_add_printf(out, "%td", plan_host(s->j->plan, r) - s->j->alloc->nodes);
 }
 
 static void put_cpu(const struct source *s, int r, struct evbuffer *out)

@@ -27,12 +27,6 @@ static bool is_resolved(const struct check_ctx *ctx, unsigned other)
            away >= n - NEAR;
 }
 
-static int resolve(const char *name, struct addrinfo **list)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    return getaddrinfo(name, NULL, &hints, list);
-}
-
 /* Compares the first labels: a short name and its full name are the same host. */
 static bool same_host(const char *a, const char *b)
 {
@@ -62,9 +56,9 @@ static void check_reverse(const struct check_ctx *ctx, const char *name,
 static void check_name(const struct check_ctx *ctx, unsigned other)
 {
     const char *name = ctx->probe->names.v[other];
-    struct addrinfo *list = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     char addr[INET6_ADDRSTRLEN];
-    int rc = resolve(name, &list);
+    int rc = getaddrinfo(name, NULL, &hints, &list);
     if (rc != 0) {
         found_problem(ctx, "'%s' does not resolve there: %s; see /etc/hosts and DNS",
                       name, gai_strerror(rc));

@@ -78,15 +78,14 @@ struct mismatch {
 
 enum { NAMED = 3 };
 
-static void add_mismatch(struct mismatch *u, const struct entry *e, size_t like,
-                         const char *what)
+static void add_mismatch(struct mismatch *u, const struct entry *e, size_t like)
 {
-    const char *name = e->f.item;
+    const char *name = e->f.item, *value = e->f.value;
     if (u->n++ >= NAMED)
         return;
-    bool named = name && e->f.value && strstr(e->f.value, name) == NULL;
+    bool named = name && value && strstr(value, name) == NULL;
     xappendf(&u->names, "%s%s%s%s", u->names ? ", " : "", named ? name : "",
-             named ? ": " : "", what);
+             named ? ": " : "", value ? value : "?");
     u->like = like;
 }
 
@@ -117,7 +116,7 @@ static void judge_item(const struct results *b, size_t first, size_t last,
     for (size_t i = first; i < last; i++) {
         const struct entry *e = &b->list[i];
         if (e->f.key && compare_text(e->f.key, b->list[best].f.key) != 0)
-            add_mismatch(&mismatch[e->node], e, best, e->f.value ? e->f.value : "?");
+            add_mismatch(&mismatch[e->node], e, best);
     }
 }
 

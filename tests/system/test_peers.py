@@ -98,12 +98,17 @@ class MinMax(Peers):
         self.assert_ended(head, 125)
         self.assertIn("only 1 of 2 instances of ddprun (--nnodes) joined within 4 s", head.err)
 
+    def test_growing_needs_a_range(self):
+        launch = self.run_to_end("--nnodes", "3:3", "--grow", "now", "true")
+        self.assert_ended(launch, 2)
+        self.assertIn("--nnodes MIN:MAX (MIN < MAX)", launch.err)
+
     def test_node_wait_needs_a_range(self):
         head, other = self.nodes(2, "--node-wait", "5s", "true")
         for launch in (head, other):
             launch.wait()
         self.assert_ended(head, 2)
-        self.assertIn("--node-wait needs --nnodes MIN:MAX", head.err)
+        self.assertIn("--node-wait needs --nnodes MIN:MAX (MIN < MAX)", head.err)
 
 
 class ByHand(Peers):

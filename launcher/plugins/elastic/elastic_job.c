@@ -365,15 +365,15 @@ static int on_init(void *state, struct ddp_err *err)
     struct elastic *e = state;
     struct job *j = e->j;
     if (j->opts->node_wait_ms > 0 && j->peers && !j->alloc->changes)
-        return err_set(err, "--node-wait needs --nnodes MIN:MAX where each host has a "
-                            "ddprun of its own");
+        return err_set(err, "--node-wait needs --nnodes MIN:MAX (MIN < MAX) where each "
+                            "host has a ddprun of its own");
     if (opts_given(j->opts, "node-wait") && j->alloc->nnodes == 1 &&
         j->alloc->nodes[0].local && !j->alloc->changes)
         log_warn("--node-wait has no effect: the only host is this one");
     if (j->opts->grow == GROW_NOW && !j->alloc->changes)
         return err_set(err,
                        "--grow now needs --host-discovery-script, or --nnodes MIN:MAX "
-                       "with --hostfile or --node-rank");
+                       "(MIN < MAX) with --hostfile or --node-rank");
     if (!job_may_gain(j))
         return 1;
     for (size_t i = 0; i < j->alloc->nnodes && !j->peers; i++) {

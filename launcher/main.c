@@ -142,7 +142,7 @@ static int start(struct opts *opts)
     if (opts->container && container_wrap(opts, &err) < 0)
         return failed(&err, EXIT_USAGE);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
-        ambient_job_find(opts, ambient_launcher_env, &ambient, &err) < 0)
+        ambient_job_find(opts, &ambient, &err) < 0)
         code = refused(opts, &err, EXIT_USAGE);
     else
         code = ambient.by ? run_as_peer(opts, &ambient) : run_alone(opts);

@@ -5,6 +5,7 @@
  */
 #include "launcher/peer/ambient_job.h"
 
+#include "common/ambient_launcher.h"
 #include "common/err.h"
 #include "common/hostlist.h"
 #include "common/mem.h"
@@ -51,39 +52,36 @@ static const struct launcher_row *row_of(const struct ambient_launcher *s)
     return NULL;
 }
 
-static void set_job_id(const struct launcher_row *row, ambient_launcher_get get,
-                       struct ambient_job *o)
+static void set_job_id(const struct launcher_row *row, struct ambient_job *o)
 {
     o->id = xstrdup("");
     for (size_t i = 0; i < ARRAY_LEN(row->id) && row->id[i]; i++) {
-        const char *value = get(row->id[i]);
+        const char *value = getenv(row->id[i]);
         if (value)
             xappendf(&o->id, "%s=%s ", row->id[i], value);
     }
-    o->secret = row->secret ? get(row->secret) : NULL;
-    o->node = row->node ? get(row->node) : NULL;
+    o->secret = row->secret ? getenv(row->secret) : NULL;
+    o->node = row->node ? getenv(row->node) : NULL;
 }
 
 /* --- instances on this machine ------------------------------------------------------ */
 
-static int read_int(const char *name, ambient_launcher_get get, int *value,
-                    struct ddp_err *err)
+static int read_int(const char *name, int *value, struct ddp_err *err)
 {
-    const char *text = get(name);
+    const char *text = getenv(name);
     if (!text || !number_whole(text, 0, 1 << 20, value))
         return err_set(err, "%s is '%s', which is no number", name, text ? text : "");
     return 0;
 }
 
 /* srun gives the counts of all nodes, and their names. */
-static int slurm_local(ambient_launcher_get get, struct ambient_job *o,
-                       struct ddp_err *err)
+static int slurm_local(struct ambient_job *o, struct ddp_err *err)
 {
     int nodes, node;
-    const char *tasks = get("SLURM_STEP_TASKS_PER_NODE"),
-               *list = get("SLURM_STEP_NODELIST");
-    if (read_int("SLURM_STEP_NUM_NODES", get, &nodes, err) < 0 ||
-        read_int("SLURM_NODEID", get, &node, err) < 0)
+    const char *tasks = getenv("SLURM_STEP_TASKS_PER_NODE"),
+               *list = getenv("SLURM_STEP_NODELIST");
+    if (read_int("SLURM_STEP_NUM_NODES", &nodes, err) < 0 ||
+        read_int("SLURM_NODEID", &node, err) < 0)
         return -1;
     if (node >= nodes || !tasks || !list)
         return err_set(err,
@@ -96,11 +94,10 @@ static int slurm_local(ambient_launcher_get get, struct ambient_job *o,
     return o->size == nodes ? hostlist_expand(list, &o->hosts, err) : 0;
 }
 
-static int even_local(const char *nodes_var, ambient_launcher_get get,
-                      struct ambient_job *o, struct ddp_err *err)
+static int even_local(const char *nodes_var, struct ambient_job *o, struct ddp_err *err)
 {
     int nodes;
-    if (read_int(nodes_var, get, &nodes, err) < 0)
+    if (read_int(nodes_var, &nodes, err) < 0)
         return -1;
     if (nodes < 1 || o->size % nodes != 0)
         return err_set(
@@ -112,14 +109,14 @@ static int even_local(const char *nodes_var, ambient_launcher_get get,
     return 0;
 }
 
-static int find_local(const struct ambient_launcher *s, ambient_launcher_get get,
-                      struct ambient_job *o, struct ddp_err *err)
+static int find_local(const struct ambient_launcher *s, struct ambient_job *o,
+                      struct ddp_err *err)
 {
     if (s->local_size)
-        return read_int(s->local_size, get, &o->local_size, err);
+        return read_int(s->local_size, &o->local_size, err);
     if (strcmp(s->rank, "SLURM_PROCID") == 0)
-        return slurm_local(get, o, err);
-    return even_local("FLUX_JOB_NNODES", get, o, err);
+        return slurm_local(o, err);
+    return even_local("FLUX_JOB_NNODES", o, err);
 }
 
 /* --- one function per kind of start ------------------------------------------------- */
@@ -178,13 +175,13 @@ static int refuse(const struct ambient_job *o, const char *instead, struct ddp_e
 }
 
 static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
-                      ambient_launcher_get get, struct ambient_job *o,
-                      struct ddp_err *err)
+                      struct ambient_job *o, struct ddp_err *err)
 {
     const struct launcher_row *row = row_of(s);
     o->by = s->name;
     o->size_var = s->size;
-    if (ambient_launcher_place(s, get, &o->rank, &o->size, &o->local_rank, err) < 0)
+    if (ambient_launcher_place(s, ambient_launcher_env, &o->rank, &o->size,
+                               &o->local_rank, err) < 0)
         return err_prefix(err, "%s has started this ddprun", s->name);
     if (!row)
         return refuse(o, "start it once, or with the number of ranks (-np)", err);
@@ -196,10 +193,10 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
     }
     if (o->local_rank < 0 || o->size >= NODES_MAX)
         return refuse(o, "start it once", err);
-    set_job_id(row, get, o);
+    set_job_id(row, o);
     if (!o->id[0] && strcmp(s->rank, "PMI_RANK") != 0)
         return refuse(o, "no variable identifies their common start", err);
-    if (find_local(s, get, o, err) < 0)
+    if (find_local(s, o, err) < 0)
         return -1;
     if (o->local_rank >= o->local_size)
         return err_set(err, "%s=%d, but %d instances are on this node", s->local_rank,
@@ -209,23 +206,23 @@ static int by_starter(const struct ambient_launcher *s, const struct opts *opts,
 
 /* Inside a rank of ddprun or torchrun, a launch with its own -np, -H or --hostfile is a
  * job of its own. RANK alone may be exported by the user. */
-static bool nested(const struct opts *opts, ambient_launcher_get get, bool *meant)
+static bool nested(const struct opts *opts, bool *meant)
 {
     *meant = opts->np > 0 || opts->hosts || opts->hostfile;
-    return get("TORCHELASTIC_RUN_ID") && get("RANK") && get("WORLD_SIZE");
+    return getenv("TORCHELASTIC_RUN_ID") && getenv("RANK") && getenv("WORLD_SIZE");
 }
 
-static bool is_set(const struct ambient_launcher *s, ambient_launcher_get get)
+static bool is_set(const struct ambient_launcher *s)
 {
-    const char *size = get(s->size);
-    return (!s->needs || get(s->needs)) && get(s->rank) && size && strcmp(size, "1") != 0;
+    const char *size = getenv(s->size);
+    return (!s->needs || getenv(s->needs)) && getenv(s->rank) && size &&
+           strcmp(size, "1") != 0;
 }
 
 /* On the job's first node, too, pbsdsh starts instances without $PBS_NODEFILE. */
-static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
-                     struct ddp_err *err)
+static int by_pbsdsh(const struct opts *opts, struct ddp_err *err)
 {
-    const char *task = ambient_launcher_pbs_task(get);
+    const char *task = ambient_launcher_pbs_task(ambient_launcher_env);
     if (!task || opts->hosts || opts->hostfile)
         return 0;
     return err_set(
@@ -233,13 +230,12 @@ static int by_pbsdsh(const struct opts *opts, ambient_launcher_get get,
         "PBS_TASKNUM=%s: this is not the job's first process; if pbsdsh has "
         "started several instances of ddprun, each would run as a job of its own: "
         "start it once, from the job script; --alloc %s if it is the only one",
-        task, get("PBS_NODEFILE") ? "pbs" : "local");
+        task, getenv("PBS_NODEFILE") ? "pbs" : "local");
 }
 
-static int find(const struct opts *opts, ambient_launcher_get get, struct ambient_job *o,
-                struct ddp_err *err)
+static int find(const struct opts *opts, struct ambient_job *o, struct ddp_err *err)
 {
-    bool meant, inside = nested(opts, get, &meant);
+    bool meant, inside = nested(opts, &meant);
     if (opts->node_rank >= 0)
         return by_hand(opts, o, err);
     /* --alloc, or a nested launch: a job of its own */
@@ -247,21 +243,20 @@ static int find(const struct opts *opts, ambient_launcher_get get, struct ambien
         return 0;
     for (size_t i = 0; i < ambient_launchers_len; i++) {
         bool rank_row = strcmp(ambient_launchers[i].rank, "RANK") == 0;
-        if (is_set(&ambient_launchers[i], get) && (!rank_row || inside))
-            return by_starter(&ambient_launchers[i], opts, get, o, err);
+        if (is_set(&ambient_launchers[i]) && (!rank_row || inside))
+            return by_starter(&ambient_launchers[i], opts, o, err);
     }
-    if (by_pbsdsh(opts, get, err) < 0)
+    if (by_pbsdsh(opts, err) < 0)
         return -1;
     if (sagemaker_here() && !opts->hosts && !opts->hostfile)
         return by_sagemaker(o, err);
     return 0;
 }
 
-int ambient_job_find(const struct opts *opts, ambient_launcher_get get,
-                     struct ambient_job *o, struct ddp_err *err)
+int ambient_job_find(const struct opts *opts, struct ambient_job *o, struct ddp_err *err)
 {
     *o = (struct ambient_job){0};
-    int rc = find(opts, get, o, err);
+    int rc = find(opts, o, err);
     o->least = o->least > 0 ? o->least : o->size;
     return rc;
 }

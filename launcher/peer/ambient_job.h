@@ -8,8 +8,8 @@
 #ifndef LAUNCHER_PEER_AMBIENT_JOB_H
 #define LAUNCHER_PEER_AMBIENT_JOB_H
 
-#include "common/ambient_launcher.h"
 #include "common/strv.h"
+#include "include/ddprun/err.h"
 #include "launcher/opts.h"
 
 #include <stdbool.h>
@@ -33,10 +33,8 @@ struct ambient_job {
 };
 
 /* Returns 0 with `o` filled (o->by NULL: the only instance), -1 with `err` when the
- * variables are inconsistent or each instance would become a job of its own. `get` is
- * getenv() or a test's table. */
-int ambient_job_find(const struct opts *opts, ambient_launcher_get get,
-                     struct ambient_job *o, struct ddp_err *err);
+ * variables are inconsistent or each instance would become a job of its own. */
+int ambient_job_find(const struct opts *opts, struct ambient_job *o, struct ddp_err *err);
 void ambient_job_finish(struct ambient_job *o);
 
 #endif

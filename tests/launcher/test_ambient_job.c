@@ -14,11 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char *get(const char *name)
-{
-    return getenv(name);
-}
-
 /* "srun 3/8 local 1/4 id", then the hosts, the node and the secret if known. */
 static char *describe(const struct ambient_job *o)
 {
@@ -32,6 +27,8 @@ static char *describe(const struct ambient_job *o)
         xappendf(&text, " at %s", o->node);
     if (o->secret)
         xappendf(&text, " with %s", o->secret);
+    if (o->least != o->size)
+        xappendf(&text, ", %d are enough", o->least);
     return text;
 }
 
@@ -91,6 +88,11 @@ static const struct {
      "mpirun (Open MPI) 3/4 local 1/2 'PMIX_NAMESPACE=99 ' with 1f-2e",
      NULL},
     {OMPI, {.node_rank = -1}, NULL, "no variable identifies their common start"},
+    {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_RANK=2 "
+     "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=99",
+     {.node_rank = -1},
+     NULL,
+     "OMPI_COMM_WORLD_LOCAL_RANK=2, but 2 instances are on this node"},
     {OMPI "PMIX_NAMESPACE=99",
      {.node_rank = -1, .hosts = "n1"},
      NULL,
@@ -130,6 +132,14 @@ static const struct {
      {.node_rank = 1, .nnodes = 4, .master_addr = "h", .master_port = 7},
      "--node-rank 1/4 local 0/1 'by hand h 7'",
      NULL},
+    {"HOME=/",
+     {.node_rank = 1, .nnodes = 4, .min_nnodes = 2, .master_addr = "h"},
+     "--node-rank 1/4 local 0/1 'by hand h 0', 2 are enough",
+     NULL},
+    {"HOME=/",
+     {.node_rank = 1, .nnodes = 4, .hostfile = "hosts"},
+     NULL,
+     "leave out --hostfile"},
     {"HOME=/", {.node_rank = 0, .nnodes = 1}, "alone", NULL},
     {"HOME=/", {.node_rank = 0}, NULL, "needs --nnodes"},
     {"HOME=/", {.node_rank = 4, .nnodes = 4}, NULL, "they count from 0"},
@@ -149,6 +159,10 @@ static const struct {
     {"SM_HOSTS=[\"algo-10\",\"algo-1\",\"algo-2\"] SM_CURRENT_HOST=algo-2",
      {.node_rank = -1},
      "SageMaker 1/3 local 0/1 'sagemaker algo-1 algo-2 algo-10' algo-1 algo-2 algo-10",
+     NULL},
+    {"SM_HOSTS=[\"algo-1\",\"algo-2\"] SM_CURRENT_HOST=algo-2",
+     {.node_rank = -1},
+     "SageMaker 1/2 local 0/1 'sagemaker algo-1 algo-2' algo-1 algo-2",
      NULL},
     {"SM_HOSTS=[\"algo-1\"] SM_CURRENT_HOST=algo-1", {.node_rank = -1}, "alone", NULL},
     {"SM_HOSTS=[\"algo-1\",\"algo-1\"] SM_CURRENT_HOST=algo-1",
@@ -171,7 +185,7 @@ LOOP_TEST(starts_have_different_ids, ARRAY_LEN(cases))
     struct ambient_job o;
     struct ddp_err err = {""};
     set_all(cases[_i].env);
-    int rc = ambient_job_find(&cases[_i].opts, get, &o, &err);
+    int rc = ambient_job_find(&cases[_i].opts, &o, &err);
     if (cases[_i].found) {
         char *text = describe(&o);
         ck_assert_msg(rc == 0, "%s", err.text);
@@ -212,7 +226,7 @@ LOOP_TEST(tasks_of_a_recorded_pbs_job, ARRAY_LEN(recorded))
     struct opts opts = {.node_rank = -1};
     struct ambient_job o;
     struct ddp_err err = {""};
-    int rc = ambient_job_find(&opts, get, &o, &err);
+    int rc = ambient_job_find(&opts, &o, &err);
     ck_assert_int_eq(rc, recorded[_i].what ? -1 : 0);
     ck_assert_msg(!recorded[_i].what || strstr(err.text, recorded[_i].what), "'%s'",
                   err.text);
@@ -236,14 +250,14 @@ TEST(sagemakers_file_comes_before_its_variables)
                  "\"algo-12\", \"algo-2\"], \"network_interface_name\": \"eth0\"}");
     setenv("SM_HOSTS", "[\"other\"]", 1);
     setenv("SM_CURRENT_HOST", "other", 1);
-    ck_assert_msg(ambient_job_find(&opts, get, &o, &err) == 0, "%s", err.text);
+    ck_assert_msg(ambient_job_find(&opts, &o, &err) == 0, "%s", err.text);
     ck_assert_int_eq(o.rank, 3);
     ck_assert_str_eq(o.hosts.v[1], "algo-2");
     ck_assert_str_eq(o.hosts.v[2], "algo-10");
     ck_assert(o.apart);
     ambient_job_finish(&o);
     write_config("{\"current_host\": \"algo-1\", \"hosts\": [\"algo-1\",");
-    ck_assert_int_eq(ambient_job_find(&opts, get, &o, &err), -1);
+    ck_assert_int_eq(ambient_job_find(&opts, &o, &err), -1);
     ck_assert_msg(strstr(err.text, "resourceconfig.json:1:") != NULL, "%s", err.text);
     ambient_job_finish(&o);
 }

@@ -1,12 +1,14 @@
 """Several ddprun, one per "node": here all on one machine, and told so by hand or by the
 variables of a launcher that is played."""
 
+import contextlib
 import glob
 import hashlib
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import time
 import unittest
@@ -463,7 +465,7 @@ class Copies(Peers):
         return self.start(*args, env={
             **self.env, "PMIX_NAMESPACE": f"ns-{self.port}", "OMPI_COMM_WORLD_RANK": str(r),
             "OMPI_COMM_WORLD_SIZE": str(n), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
-            "OMPI_COMM_WORLD_LOCAL_SIZE": str(n), "CUDA_VISIBLE_DEVICES": str(r + 4),
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(n), "CUDA_VISIBLE_DEVICES": f"{r + 4},4",
             "MINE": "a b"}, **how)
 
     def copies(self, n, *args, **how):
@@ -486,9 +488,21 @@ class Copies(Peers):
             2, *PATIENT, "sh", "-c",
             "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done")
         self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2))
+        launches[1].signal(signal.SIGUSR2)  # the ranks get it from the one that leads
         launches[1].signal(signal.SIGINT)
         self.all_end(launches, 143)
         self.assertEqual(launches[0].out.count("bye\n"), 2)
+
+    def test_a_report_of_a_rank_that_is_not_here(self):
+        leader = self.copy(0, 2, "true")
+        start = f"PMIX_NAMESPACE=ns-{self.port} {os.geteuid()} "
+        name = hashlib.blake2b(b"ddprun mates\0" + start.encode(), key=bytes(32), digest_size=32).hexdigest()
+        with contextlib.ExitStack() as strangers:
+            for rank in (-1, 0, 2):
+                stranger = strangers.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                self.assertTrue(wait_until(lambda: stranger.connect_ex("\0ddprun-" + name[:40]) == 0))
+                stranger.send(struct.pack("q", rank) + bytes(128 + 2048))
+            self.all_end([leader, self.copy(1, 2, "true")], 0)
 
     def test_the_leader_stands_still_while_it_waits(self):
         self.stands_still(0)

@@ -46,16 +46,17 @@ int job_choose_transport(struct job *j, struct ddp_err *err)
 {
     j->transport = transport_choose(j->opts->start, j->alloc->source, j->transport_why,
                                     sizeof j->transport_why, err);
-    if (j->transport && !j->transport->talks && j->opts->agent &&
-        agent_is_pushed(j->opts->agent))
+    if (!j->transport)
+        return -1;
+    if (!j->transport->talks && j->opts->agent && agent_is_pushed(j->opts->agent))
         return err_set(
             err,
             "--agent push needs ssh, but agents on these hosts are started by %s: "
             "use --start ssh, or install ddprun there",
             j->transport->name);
-    if (j->transport && j->transport->program && j->alloc->nnodes > 1 && !j->peers)
+    if (j->transport->program && j->alloc->nnodes > 1 && !j->peers)
         warn_of_ssh_options(j);
-    return j->transport ? 0 : -1;
+    return 0;
 }
 
 /* A job on this machine alone forks its agent, unless --start asks for a transport. */

@@ -82,9 +82,11 @@ static void on_ready(evutil_socket_t fd, short what, void *arg)
     input_continue(in);
 }
 
-void input_credit(struct input *in, size_t n)
+void input_allow(struct input *in, size_t n)
 {
-    in->credit += n;
+    if (n <= in->credit)
+        return;
+    in->credit = n;
     input_continue(in);
 }
 

@@ -22,8 +22,8 @@ struct input *input_create(struct loop *loop, int fd, bool (*wanted)(void *arg),
                            void (*failed)(int error, void *arg), void *arg);
 void input_destroy(struct input *in);
 
-/* Add `n` bytes of credit. */
-void input_credit(struct input *in, size_t n);
+/* At least `n` bytes may be read now. */
+void input_allow(struct input *in, size_t n);
 
 /* It may be wanted again; or ddprun may have the terminal again, after SIGCONT. */
 void input_continue(struct input *in);

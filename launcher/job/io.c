@@ -68,7 +68,6 @@ static void on_input(const void *data, size_t size, void *arg)
         job_send(j, i, MSG(input, data, (uint32_t)size));
         j->nodes[i].input_sent += (uint32_t)size;
     }
-    j->streams.window -= size;
     j->streams.ended |= size == 0;
     const char *bytes = data;
     if (size > 0 && bytes[size - 1] == '\n' && isatty(STDIN_FILENO))
@@ -92,11 +91,8 @@ void job_input_more(struct job *j)
         if (gets_input(j, n) && n->input_sent > behind)
             behind = n->input_sent;
     }
-    if (j->streams.input && behind + j->streams.window < INPUT_CREDIT) {
-        size_t more = INPUT_CREDIT - behind - j->streams.window;
-        j->streams.window += more;
-        input_credit(j->streams.input, more);
-    }
+    if (j->streams.input && behind < INPUT_CREDIT)
+        input_allow(j->streams.input, INPUT_CREDIT - behind);
 }
 
 void job_input_begin(struct job *j)

@@ -131,7 +131,6 @@ struct job {
 
     struct job_streams {
         struct input *input;   /* owned; NULL: no rank reads input */
-        size_t window;         /* bytes that may be read */
         bool ended;            /* of the input */
         bool failed;           /* input was not read, or output not written */
     } streams;                 /* io.c */

@@ -142,8 +142,8 @@ static void add_nodes(struct held *h, const uint32_t *spans, uint32_t n)
         idset_add(&h->nodes, (int)(spans[i] >> 16), (int)(spans[i] & 0xffff));
 }
 
-static void hold(struct merge *m, struct held **list, const struct frame *f,
-                 const uint32_t *spans, uint32_t n)
+static void hold(struct held **list, const struct frame *f, const uint32_t *spans,
+                 uint32_t n)
 {
     struct held *h = xcalloc(1, sizeof *h);
     h->type = f->type;
@@ -155,7 +155,7 @@ static void hold(struct merge *m, struct held **list, const struct frame *f,
 static void hold_listed(struct merge *m, const struct frame *f, const uint32_t *spans,
                         uint32_t n)
 {
-    hold(m, &m->list, f, spans, n);
+    hold(&m->list, f, spans, n);
     m->listed += f->size + FRAME_HEAD;
     if (m->listed >= HELD_MAX)
         flush_list(m);
@@ -208,7 +208,7 @@ static void hold_same(struct merge *m, const struct frame *f, size_t common,
         add_nodes(h, spans, n);
         join(h, f, common);
     } else {
-        hold(m, &m->same, f, spans, n);
+        hold(&m->same, f, spans, n);
         h = m->same->prev; /* the last one */
     }
     if ((size_t)idset_count(&h->nodes) >= m->expected)

@@ -23,6 +23,7 @@
 enum { LAST_CALL_S = 3 };
 
 struct gather {
+    const struct ambient_job *job; /* borrowed */
     struct peer_listener listener; /* owned; its list has the head, too */
     struct loop *loop;             /* owned */
     struct signals *signals;       /* owned */
@@ -31,14 +32,9 @@ struct gather {
     struct ddp_err why;
 };
 
-static const struct ambient_job *job_of(const struct gather *a)
-{
-    return a->listener.job;
-}
-
 static char *why_not(const struct gather *a, const struct caller *c, int copies)
 {
-    const struct ambient_job *o = job_of(a);
+    const struct ambient_job *o = a->job;
     const struct opts *opts = a->listener.opts;
     const char *name = o->by_hand ? "--node-rank" : "rank";
     const struct caller *other = caller_joined(&a->listener, c->rank, c);
@@ -59,9 +55,9 @@ static char *why_not(const struct gather *a, const struct caller *c, int copies)
 
 static void check_size(struct gather *a, int copies)
 {
-    if (copies == job_of(a)->size)
+    if (copies == a->job->size)
         loop_stop(a->loop, 0);
-    else if (copies >= job_of(a)->least)
+    else if (copies >= a->job->least)
         loop_arm(a->last_call, LAST_CALL_S * 1000);
 }
 
@@ -76,14 +72,14 @@ static void on_join(struct caller *c, void *arg)
         caller_drop(c);
         return;
     }
-    log_info("%s joined: %d of %d", c->request.host, copies, job_of(a)->size);
+    log_info("%s joined: %d of %d", c->request.host, copies, a->job->size);
     check_size(a, copies);
 }
 
 static void on_last_call(evutil_socket_t fd, short what, void *arg)
 {
     struct gather *a = arg;
-    if ((int)a->listener.copies >= job_of(a)->least)
+    if ((int)a->listener.copies >= a->job->least)
         loop_stop(a->loop, 0);
 }
 
@@ -92,13 +88,13 @@ static void on_last_call(evutil_socket_t fd, short what, void *arg)
 static char *missing_ranks(const struct gather *a)
 {
     SCOPED(strv_finish) struct strv names = {0};
-    for (int r = 0; r < job_of(a)->size; r++) {
+    for (int r = 0; r < a->job->size; r++) {
         if (caller_joined(&a->listener, (unsigned)r, NULL))
             continue;
-        if ((size_t)r < job_of(a)->hosts.n)
-            strv_push(&names, job_of(a)->hosts.v[r]);
+        if ((size_t)r < a->job->hosts.n)
+            strv_push(&names, a->job->hosts.v[r]);
         else
-            strv_pushf(&names, "%s %d", job_of(a)->by_hand ? "--node-rank" : "rank", r);
+            strv_pushf(&names, "%s %d", a->job->by_hand ? "--node-rank" : "rank", r);
     }
     char *text = xstrdup("");
     for (size_t i = 0; i < names.n && i < 8; i++)
@@ -112,7 +108,7 @@ static char *missing_ranks(const struct gather *a)
 static char *joined_hosts(const struct gather *a)
 {
     char *text = xstrdup("");
-    for (int r = 0; r < job_of(a)->size; r++) {
+    for (int r = 0; r < a->job->size; r++) {
         const struct caller *c = caller_joined(&a->listener, (unsigned)r, NULL);
         if (c)
             xappendf(&text, "%s%s (%u)", *text ? ", " : "", c->request.host,
@@ -128,7 +124,7 @@ static bool one_copy_each(const struct gather *a)
 
 static void report_missing(struct gather *a)
 {
-    const struct ambient_job *o = job_of(a);
+    const struct ambient_job *o = a->job;
     bool single = one_copy_each(a);
     OWNED char *who = single ? missing_ranks(a) : joined_hosts(a);
     err_set(&a->why,
@@ -142,7 +138,7 @@ static void report_missing(struct gather *a)
 static void on_deadline(void *arg)
 {
     struct gather *a = arg;
-    if ((int)a->listener.copies >= job_of(a)->least) {
+    if ((int)a->listener.copies >= a->job->least) {
         loop_stop(a->loop, 0);
         return;
     }
@@ -189,7 +185,7 @@ static int listen_for_peers(struct gather *a, const struct peer_key *k,
 
 static void add_node(const struct gather *a, const struct caller *c, struct peers *p)
 {
-    const struct ambient_job *o = job_of(a);
+    const struct ambient_job *o = a->job;
     const char *name = c->rank < o->hosts.n ? o->hosts.v[c->rank] : c->request.host;
     struct alloc_node *node = alloc_add(p->alloc, name);
     node->local = c->fd < 0;
@@ -225,7 +221,7 @@ static void hand_over(struct gather *a, struct peers *p)
 
 static void refuse_all(struct gather *a)
 {
-    for (int r = 0; r < job_of(a)->size; r++) {
+    for (int r = 0; r < a->job->size; r++) {
         struct caller *c = caller_joined(&a->listener, (unsigned)r, NULL);
         if (c && c->fd >= 0)
             caller_refuse(c, a->why.text);
@@ -245,7 +241,8 @@ int gather_peers(const struct opts *opts, const struct ambient_job *o,
                  const struct peer_key *k, const struct msg_join *own,
                  struct peers *peers, struct ddp_err *err)
 {
-    struct gather a = {.listener = {.opts = opts, .job = o, .on_join = on_join}};
+    struct gather a = {.job = o,
+                       .listener = {.opts = opts, .job = o, .on_join = on_join}};
     int code = 0;
     struct caller *self = caller_add(&a.listener, 0);
     a.listener.arg = &a;

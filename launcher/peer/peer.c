@@ -75,25 +75,25 @@ static int lead(struct opts *opts, const struct ambient_job *o,
     struct ddp_err err = {""};
     SCOPED(peer_key_finish) struct peer_key k = {0};
     const char *head = head_address(opts, o);
-    int code = 0;
-    if (o->local_size < o->size && peer_key_find(opts, o, head != NULL, &k, &err) < 0)
-        code = EXIT_CANNOT_START;
-    else if (o->rank > 0 && !k.meeting_file && !head)
-        code = EXIT_CANNOT_START, err_set(&err, "give --master-addr, rank 0's host, on "
-                                                "all nodes");
+    int rc = 0;
+    if (o->local_size < o->size)
+        rc = peer_key_find(opts, o, head != NULL, &k, &err);
+    if (rc == 0 && o->rank > 0 && !k.meeting_file && !head)
+        rc = err_set(&err, "give --master-addr, rank 0's host, on all nodes");
     unsetenv("DDPRUN_KEY"); /* not for the ranks */
-    if (code == 0 && k.open && o->rank == 0)
+    if (rc < 0)
+        return failed(&err, EXIT_CANNOT_START);
+    if (k.open && o->rank == 0)
         fprintf(stderr,
                 "ddprun: nothing secret is shared by the %d hosts: any process at "
                 "one of their addresses may join this job; to prevent that, set the same "
                 "DDPRUN_KEY on all\n",
                 o->size);
-    if (code == 0 && o->rank > 0)
-        code = join_run(opts, o, &k, own, k.meeting_file && !o->by_hand ? NULL : head,
+    if (o->rank > 0)
+        return join_run(opts, o, &k, own, k.meeting_file && !o->by_hand ? NULL : head,
                         local_copies_gone_fd(copies));
-    else if (code == 0)
-        code = gather_peers(opts, o, &k, own, peers, &err);
-    if (code == 0 && o->rank == 0 && o->least < o->size)
+    int code = gather_peers(opts, o, &k, own, peers, &err);
+    if (code == 0 && o->least < o->size)
         peers->late = late_peers_create(opts, o, &k);
     return failed(&err, code);
 }

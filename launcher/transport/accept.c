@@ -52,7 +52,7 @@ struct acceptor {
     struct event *late;        /* owned: at the deadline of the oldest caller */
     struct caller *list;       /* owned, the oldest first */
     struct source *sources;    /* owned */
-    size_t n, max;
+    size_t n;
 };
 
 /* --- the table of callers ----------------------------------------------------------- */
@@ -176,7 +176,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 static void caller_create(struct acceptor *a, int fd, const struct sockaddr *from)
 {
     unsigned char offer[HANDSHAKE_OFFER];
-    if (a->n >= a->max)
+    if (a->n >= CALLERS_MAX + a->options.expected)
         evict_one(a);
     struct caller *c = xcalloc(1, sizeof *c);
     *c = (struct caller){
@@ -237,7 +237,6 @@ struct acceptor *acceptor_create(struct loop *loop, const struct secret *key,
         .loop = loop, .key = *key, .options = *options, .fn = fn, .arg = arg};
     if (a->options.prove_ms == 0)
         a->options.prove_ms = PROVE_MS;
-    a->max = CALLERS_MAX + options->expected;
     int fd = sock_listen(NULL, options->port, &a->port, err);
     if (fd < 0) {
         acceptor_destroy(a);

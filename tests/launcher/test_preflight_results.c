@@ -37,19 +37,24 @@ static void put(struct results *b, struct finding f)
     results_add(b, f.node, &m);
 }
 
-static void append(const char *line, void *arg)
+/* Lines of the problems; `*faults`: how many of them count. */
+static char *problems_of(struct results *b, size_t *faults)
 {
-    char **text = arg, *longer = xasprintf("%s%s\n", *text, line);
-    free(*text);
-    *text = longer;
+    SCOPED(strv_finish) struct strv lines = {0};
+    char *text = xstrdup("");
+    results_judge(b);
+    *faults = results_problems(b, &lines);
+    for (size_t i = 0; i < lines.n; i++)
+        xappendf(&text, "%s\n", lines.v[i]);
+    return text;
 }
 
 static void expect_problems(struct results *b, const char *expected, size_t faults,
                             size_t bad_hosts)
 {
-    char *text = xstrdup("");
-    results_judge(b);
-    ck_assert_uint_eq(results_problems(b, append, &text), faults);
+    size_t found;
+    char *text = problems_of(b, &found);
+    ck_assert_uint_eq(found, faults);
     ck_assert_str_eq(text, expected);
     ck_assert_uint_eq(results_faulty(b), bad_hosts);
     free(text);
@@ -140,9 +145,8 @@ LOOP_TEST(numbers_that_are_faults, ARRAY_LEN(odd))
     struct results *b = results_create(names, HOSTS);
     for (unsigned i = 0; i < HOSTS; i++)
         put(b, (struct finding){i, odd[_i].check, "peer", .number = odd[_i].numbers[i]});
-    char *text = xstrdup("");
-    results_judge(b);
-    size_t lines = 0, found = results_problems(b, append, &text);
+    size_t lines = 0, found;
+    char *text = problems_of(b, &found);
     for (unsigned i = 0; i < HOSTS; i++) {
         bool bad = strstr(odd[_i].bad, names[i]), said = strstr(text, names[i]);
         ck_assert_msg(bad == said, "%s: %s", names[i], text);
@@ -164,9 +168,12 @@ TEST(the_table_folds)
                                 .key = i ? "none" : "4"});
     }
     put(b, (struct finding){3, "port", .problem = "none left"});
-    char *text = xstrdup("");
+    char *text = NULL;
+    size_t size;
+    FILE *out = xmemstream(&text, &size);
     results_judge(b);
-    results_table(b, append, &text);
+    results_table(b, out);
+    xmemclose(out);
     ck_assert_str_eq(
         text, "  check       hosts   found\n"
               "! gpus        n1      4 x A100\n"

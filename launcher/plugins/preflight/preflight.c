@@ -153,27 +153,20 @@ static void probe_neighbours(struct preflight *p)
     p->request.peer = p->request.addr = NULL; /* borrowed */
 }
 
-static void on_line(const char *line, void *arg)
-{
-    puts(line);
-}
-
-static void on_problem(const char *line, void *arg)
-{
-    job_say(arg, "ddprun: %s", line);
-}
-
 static void preflight_finish(struct preflight *p)
 {
     struct job *j = p->job;
+    SCOPED(strv_finish) struct strv lines = {0};
     size_t all = 0;
     results_judge(p->results);
-    results_table(p->results, on_line, NULL);
+    results_table(p->results, stdout);
     if (fflush(stdout) != 0) {
         job_say(j, "ddprun: cannot write the table to stdout: %s", strerror(errno));
         j->verdict = 1;
     }
-    size_t faults = results_problems(p->results, on_problem, j);
+    size_t faults = results_problems(p->results, &lines);
+    for (size_t i = 0; i < lines.n; i++)
+        job_say(j, "ddprun: %s", lines.v[i]);
     for (size_t i = 0; i < j->alloc->nnodes; i++)
         all += j->nodes[i].wanted;
     if (faults > 0) {

@@ -306,7 +306,7 @@ static void rows_of_problems(struct rows *rows, const struct results *b, uint32_
         add_row(rows, b, check, in, true, xstrdup("see below"));
 }
 
-void results_table(const struct results *b, results_line_fn line, void *arg)
+void results_table(const struct results *b, FILE *out)
 {
     struct rows rows = {.width = 5};
     for (uint32_t c = 0; c < CHECKS; c++) {
@@ -319,16 +319,12 @@ void results_table(const struct results *b, results_line_fn line, void *arg)
         rows_of_problems(&rows, b, c);
     }
     rows.width = rows.width > 40 ? 40 : rows.width;
-    OWNED char *head =
-        xasprintf("  %-10s  %-*s  %s", "check", rows.width, "hosts", "found");
-    line(head, arg);
+    fprintf(out, "  %-10s  %-*s  %s\n", "check", rows.width, "hosts", "found");
     for (size_t i = 0; i < rows.n; i++) {
         struct row *r = &rows.v[i];
         bool first = i == 0 || rows.v[i - 1].check != r->check;
-        OWNED char *text =
-            xasprintf("%c %-10s  %-*s  %s", r->fault ? '!' : ' ',
-                      first ? checks[r->check].name : "", rows.width, r->hosts, r->text);
-        line(text, arg);
+        fprintf(out, "%c %-10s  %-*s  %s\n", r->fault ? '!' : ' ',
+                first ? checks[r->check].name : "", rows.width, r->hosts, r->text);
         free(r->hosts);
         free(r->text);
     }
@@ -338,7 +334,7 @@ void results_table(const struct results *b, results_line_fn line, void *arg)
 /* --- problems ----------------------------------------------------------------------- */
 
 static void print_problem(const struct results *b, size_t first, bool *printed, bool *in,
-                          results_line_fn line, void *arg)
+                          struct strv *lines)
 {
     const struct msg_finding *f = &b->list[first].f;
     memset(in, 0, b->nhosts * sizeof *in);
@@ -348,12 +344,11 @@ static void print_problem(const struct results *b, size_t first, bool *printed, 
             printed[k] = in[b->list[k].node] = true;
     }
     OWNED char *hosts = hosts_text(b, in);
-    OWNED char *text = xasprintf("%s%s: %s: %s", f->remark ? "note: " : "", hosts,
-                                 checks[f->check].name, f->problem);
-    line(text, arg);
+    strv_pushf(lines, "%s%s: %s: %s", f->remark ? "note: " : "", hosts,
+               checks[f->check].name, f->problem);
 }
 
-size_t results_problems(const struct results *b, results_line_fn line, void *arg)
+size_t results_problems(const struct results *b, struct strv *lines)
 {
     size_t faults = 0;
     OWNED bool *printed = xcalloc(b->n + 1, sizeof *printed),
@@ -363,7 +358,7 @@ size_t results_problems(const struct results *b, results_line_fn line, void *arg
             const struct msg_finding *f = &b->list[i].f;
             if (!f->problem || printed[i] || f->remark != remarks)
                 continue;
-            print_problem(b, i, printed, in, line, arg);
+            print_problem(b, i, printed, in, lines);
             faults += !f->remark;
         }
     }

@@ -9,6 +9,8 @@
 
 #include "launcher/plugins/preflight/check.h"
 
+#include <stdio.h>
+
 struct results;
 
 /* `names` of all hosts, by node number; borrowed. */
@@ -21,13 +23,11 @@ void results_add(struct results *b, unsigned node, struct msg_finding *f);
 /* Compare the hosts and add the problems found. Call once, after the last add. */
 void results_judge(struct results *b);
 
-typedef void (*results_line_fn)(const char *line, void *arg);
-
-/* The table, and the problems with their hosts, by lines; returns the number of problems,
- * remarks not counted. These and the function below need results_judge() first. */
-void results_table(const struct results *b, results_line_fn line, void *arg);
-size_t results_problems(const struct results *b, results_line_fn line, void *arg);
-
+/* These need results_judge() first. */
+void results_table(const struct results *b, FILE *out);
+/* Add a line for each problem, with its hosts, and then for each remark. Returns the
+ * number of problems. */
+size_t results_problems(const struct results *b, struct strv *lines);
 /* The number of hosts that have problems. */
 size_t results_faulty(const struct results *b);
 

@@ -250,9 +250,8 @@ static bool socket_at(int dirfd, const char *name, uint64_t *inode)
     return true;
 }
 
-/* A directory descriptor and a path relative to it for a descriptor of a process, or with
- * -1 for the folder of all: below the open /proc/PID/fd, else AT_FDCWD and the full path.
- */
+/* A directory and a path relative to it for a descriptor of a process, or with -1 for the
+ * folder of all: below the open /proc/PID/fd, else AT_FDCWD and the full path. */
 static int proc_path(const struct proc *p, char name[48], int number)
 {
     int n = p->dir >= 0 ? 0 : snprintf(name, 48, "/proc/%d/fd/", (int)p->pid);
@@ -409,22 +408,19 @@ static pid_t find_holder(struct admission *a, uint64_t inode)
         holder = repeated_holder(a, inode);
     if (!holder)
         holder = newest_holder(a, inode);
-    if (holder)
-        return holder;
-    scan_children(a);
-    if ((holder = newest_holder(a, inode)) != 0)
-        return holder;
-    read_all(a, KIN_OURS);
-    if ((holder = cached_holder(a, inode)) != 0)
-        return holder;
-    scan_processes(a);
-    read_all(a, KIN_OURS);
-    if ((holder = cached_holder(a, inode)) != 0)
-        return holder;
-    drop_cache(a);
-    scan_processes(a);
-    read_all(a, KIN_OURS);
-    return cached_holder(a, inode);
+    if (!holder) {
+        scan_children(a);
+        holder = newest_holder(a, inode);
+    }
+    for (int scan = 0; !holder && scan < 3; scan++) {
+        if (scan == 2)
+            drop_cache(a);
+        if (scan > 0)
+            scan_processes(a);
+        read_all(a, KIN_OURS);
+        holder = cached_holder(a, inode);
+    }
+    return holder;
 }
 
 /* Is `uid` one of the process's user ids? */
@@ -500,13 +496,15 @@ static int find(struct admission *a, const struct sockaddr *from,
         return err_set(err, "its socket has been closed already");
     bool own = owner.uid == geteuid();
     struct pause *pause = own ? NULL : pause_of(a, owner.uid);
-    *holder = 0;
+    pid_t found = 0;
     if (!pause || now_ms() >= pause->until_ms) {
-        *holder = find_holder(a, owner.inode);
-        if (*holder == 0)
-            *holder = find_hidden(a, &owner);
+        found = find_holder(a, owner.inode);
+        if (found == 0)
+            found = find_hidden(a, &owner);
     }
-    if (*holder != 0)
+    if (holder)
+        *holder = found;
+    if (found != 0)
         return 0;
     if (own)
         return err_set(err, "no process of this job holds its socket");
@@ -518,8 +516,7 @@ static int find(struct admission *a, const struct sockaddr *from,
 int admission_check(struct admission *a, const struct sockaddr *from,
                     const struct sockaddr *to, struct ddp_err *err)
 {
-    pid_t unwanted;
-    return find(a, from, to, &unwanted, err);
+    return find(a, from, to, NULL, err);
 }
 
 int admission_accepted(struct admission *a, int fd, const struct sockaddr *from,
@@ -527,10 +524,9 @@ int admission_accepted(struct admission *a, int fd, const struct sockaddr *from,
 {
     struct sockaddr_storage to;
     socklen_t size = sizeof to;
-    pid_t unwanted;
     if (getsockname(fd, (struct sockaddr *)&to, &size) < 0)
         return err_errno(err, "its local address cannot be read");
-    int rc = find(a, from, (struct sockaddr *)&to, holder ? holder : &unwanted, err);
+    int rc = find(a, from, (struct sockaddr *)&to, holder, err);
     return rc == 0 && sock_was_reset(fd)
                ? err_set(err, "its socket has been closed already")
                : rc;

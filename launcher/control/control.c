@@ -120,8 +120,7 @@ uint32_t control_attach(struct control *c, int fd)
     evutil_make_socket_nonblocking(fd);
     p->c = c;
     p->number = ++c->last;
-    /* no deferred callbacks: one that is pending when the loop ends keeps its bufferevent
-     */
+    /* no deferred callbacks: one that is pending at the end keeps its bufferevent */
     p->io = bufferevent_socket_new(loop_base(c->loop), fd, BEV_OPT_CLOSE_ON_FREE);
     if (!p->io)
         abort(); /* out of memory, as in mem.h */

@@ -69,9 +69,8 @@ size_t output_room(const struct output *o); /* bytes that may be fed now */
 void output_line(struct output *o, enum out_stream which, const char *line);
 void output_prepare(struct output *o); /* for a line to stderr, as writer_prepare() */
 
-/* Does the rank write to a pseudo-terminal? That ends lines with "\r\n"; per-rank files
- * get "\n". Our terminal is in raw mode, so lines of the launcher end with "\r\n" there.
- */
+/* Does the rank write to a pseudo-terminal? That ends lines with "\r\n", per-rank files
+ * get "\n". Our terminal is in raw mode: lines of the launcher end with "\r\n" there. */
 void output_of_pty(struct output *o, bool pty);
 
 /* The user has pressed Enter: the terminal's cursor is at a line start. */

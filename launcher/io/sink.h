@@ -20,8 +20,7 @@ struct sink {
     bool midline;          /* the last byte queued is no newline */
     bool lost;             /* writing has failed for good: bytes are discarded */
     bool drawn;            /* its last line ended in '\r': erase it before the next one */
-    int open; /* the stream whose partial line is the last one, rank * 2 + stream + 1; 0
-               */
+    int open;       /* the stream with the partial line, rank * 2 + stream + 1; 0: none */
     uint64_t lines; /* completed lines */
 };
 

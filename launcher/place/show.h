@@ -25,8 +25,7 @@ struct show {
      * 0 are printed as chosen at start. */
     const struct rank_facts *facts;
     const struct strv *env, *user_set; /* as for contract_apply() */
-    /* The commands to be run, in order: "n1: ssh ... ddprun-agent ..."; NULL-terminated.
-     */
+    /* The commands to be run, in order: "n1: ssh ... ddprun-agent ..."; up to NULL. */
     char *const *commands;
     char *const *notes; /* further lines; ends with NULL, or is NULL */
 };

@@ -260,8 +260,7 @@ static void say_replaced(struct horovod *h, int rank)
 }
 
 /* Its world is being formed, and the others wait for it, as they have not found it yet:
- * another process can take its place there, but not that of rank 0, which has the state.
- */
+ * another process can take its place, but not that of rank 0, which has the state. */
 static bool can_replace_early(const struct slot *s)
 {
     return !s->found && (s->state == SLOT_STARTS || s->place.rank != 0);

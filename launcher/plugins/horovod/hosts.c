@@ -189,8 +189,7 @@ void hosts_watch(struct horovod *h)
         notify(h);
 }
 
-/* The agents of those that leave do so too, but that of the store stays, without ranks.
- */
+/* The agents of those that leave end, too; that of the store stays, without ranks. */
 void hosts_release(struct horovod *h)
 {
     for (unsigned i = 0; i < h->j->alloc->nnodes; i++) {

@@ -31,19 +31,25 @@ struct kv_server {
     size_t n;
 };
 
-static void handle_requests(void *arg)
+/* Empties the queue; with `handle`, after handling each request. */
+static void end_requests(struct kv_server *k, bool handle)
 {
-    struct kv_server *k = arg;
     struct request *all = k->requests;
     size_t n = k->n;
     k->requests = NULL;
     k->n = 0;
     for (size_t i = 0; i < n; i++) {
-        k->asked(all[i].key, all[i].value, k->arg);
+        if (handle)
+            k->asked(all[i].key, all[i].value, k->arg);
         free(all[i].key);
         free(all[i].value);
     }
     free(all);
+}
+
+static void handle_requests(void *arg)
+{
+    end_requests(arg, true);
 }
 
 static void on_asked(const char *key, size_t nkey, const char *value, size_t nvalue,
@@ -60,13 +66,7 @@ static void on_asked(const char *key, size_t nkey, const char *value, size_t nva
 static void forget_requests(struct kv_server *k)
 {
     loop_unpost(k->j->loop, k);
-    for (size_t i = 0; i < k->n; i++) {
-        free(k->requests[i].key);
-        free(k->requests[i].value);
-    }
-    free(k->requests);
-    k->requests = NULL;
-    k->n = 0;
+    end_requests(k, false);
 }
 
 static void on_notice(const char *line, void *arg)

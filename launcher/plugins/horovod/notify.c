@@ -86,9 +86,8 @@ bool notify_read(const char *base64, struct notify_service *s)
     return good;
 }
 
-/* HostsUpdatedRequest(TIME, HostUpdateResult(3)), by protocol 2. Of 3, "added and
- * removed", the ranks copy the state of rank 0 again, which a new one among them needs.
- */
+/* HostsUpdatedRequest(TIME, HostUpdateResult(3)), by protocol 2. After 3, "added and
+ * removed", ranks copy the state of rank 0 again, which a new one among them needs. */
 static const char head[] = "\x80\x02"
                            "chorovod.runner.elastic.worker\nHostsUpdatedRequest\n"
                            ")\x81}(X\x09\0\0\0timestampJ",

@@ -21,8 +21,7 @@ struct member {
     struct place place;   /* in the last world, if it has been there; then in the next */
 };
 
-/* Set the places of all `n` members, and sort them by rank; at least one keeps the state.
- */
+/* Set the places of all `n` members and sort them by rank; at least one keeps state. */
 void world_form(struct member *m, int n);
 
 char *place_text(const struct place *p); /* Horovod's form; malloc'ed */

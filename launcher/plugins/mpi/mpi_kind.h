@@ -13,8 +13,7 @@ enum mpi_kind {
     MPI_UNSEEN,
     MPI_WANTS_PMIX,
     MPI_WANTS_PMI,
-    MPI_TOO_OLD /* Open MPI before 3: its wire-up protocol works only with its own mpirun
-                 */
+    MPI_TOO_OLD /* Open MPI before 3: its protocol works only with its own mpirun */
 };
 
 /* `library_path`: the ranks' LD_LIBRARY_PATH, or NULL. `library` gets the name of the

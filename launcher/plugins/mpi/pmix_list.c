@@ -9,10 +9,7 @@
 void pmix_list_add(struct pmix_list *l, const char *key, const void *value,
                    pmix_data_type_t type)
 {
-    if (l->n == l->room) {
-        l->room = l->room ? 2 * l->room : 16;
-        l->v = xrealloc(l->v, l->room, sizeof *l->v);
-    }
+    l->v = xroom(l->v, l->n, &l->room, sizeof *l->v);
     pmix_info_t *info = &l->v[l->n++];
     PMIX_INFO_CONSTRUCT(info);
     PMIX_INFO_LOAD(info, key, (void *)(uintptr_t)value, type);

@@ -26,8 +26,7 @@
  * `ancestor` are admitted. -1: errno. */
 int pmix_listener_set(int fd, int first, pid_t ancestor);
 
-/* Admit connections from now on: libpmix, which rejects unknown ranks, knows all of them.
- */
+/* Admit connections from now on: libpmix, which rejects unknown ranks, knows them all. */
 void pmix_listener_open(struct loop *loop);
 
 /* Wait until libpmix has closed all connections: it does so when all ranks have exited,

@@ -85,13 +85,11 @@ int preload_script_fits(const char *path, char *const *argv,
                         const struct preload_script *is, struct ddp_err *why);
 
 /* The file in which the helper records for a day that no rank can be forked; malloc'ed,
- * NULL if the user has no folder for it. Depends on the ranks' directory, which is ours.
- */
+ * NULL: the user has no folder for it. Depends on the ranks' directory, which is ours. */
 char *preload_record(const struct preload_spec *spec, const struct preload_script *is,
                      const struct strv *common, const char *apart);
 
-/* -1, with the reason, if that was recorded, and no file that it depends on has changed.
- */
+/* -1, with the reason, if that was recorded, and no file that it names has changed. */
 int preload_known(const char *record, struct ddp_err *why);
 
 /* `common`: the variables that are equal in all of `envs`; `apart`: the names of the

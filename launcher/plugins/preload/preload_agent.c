@@ -104,8 +104,7 @@ static void on_over(const char *why, void *arg)
     start_normally(arg, why);
 }
 
-/* Libraries evaluate CPUs and OpenMP places while loading: these must be equal for all.
- */
+/* Libraries read CPUs and OpenMP places while loading: these must be equal for all. */
 static int same_cpus(const struct ranks *r, struct ddp_err *why)
 {
     for (uint32_t i = 1; i < r->share->nlocal; i++) {

@@ -15,8 +15,7 @@
 #include <string.h>
 
 /* The script, behind options of the interpreter. With -E, -I or -S Python ignores our
- * directory, and the helper would run the script: accept only options known as harmless.
- */
+ * directory, and the helper would run the script: only harmless options are accepted. */
 static int find_script(char *const *argv, struct preload_script *script,
                        struct ddp_err *why)
 {

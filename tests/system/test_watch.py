@@ -284,6 +284,12 @@ class Metrics(WatchTest):
                                        "CUDA_VISIBLE_DEVICES": "0"})
         self.assert_ended(done, 0)
         self.assertIn("DCGM_HPC_JOB_MAPPING_DIR: cannot write '/nowhere/0': No such file", done.err)
+        long = pathlib.Path(folder, "5")
+        long.write_text("other\n" * 20000)
+        done = self.sh(1, "true", env={"DCGM_HPC_JOB_MAPPING_DIR": folder, "CUDA_VISIBLE_DEVICES": "5"})
+        self.assert_ended(done, 0)
+        self.assertIn(f"cannot write '{long}': File too large", done.err)
+        self.assertEqual(long.read_text(), "other\n" * 20000)
 
     def test_over_http(self):
         port = launch.free_port()

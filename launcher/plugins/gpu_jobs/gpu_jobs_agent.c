@@ -66,7 +66,10 @@ static int change_file(const char *path, const char *id, bool with, int64_t dead
     if (fd < 0)
         return -1;
     OWNED char *text = xcalloc(1, FILE_MAX + 1);
-    if (!lock_until(fd, deadline_ms) || pread(fd, text, FILE_MAX, 0) < 0)
+    ssize_t got = lock_until(fd, deadline_ms) ? pread(fd, text, FILE_MAX, 0) : -1;
+    if (got == FILE_MAX)
+        errno = EFBIG; /* what follows would be lost */
+    if (got < 0 || got == FILE_MAX)
         return -1;
     size_t n = without(text, id);
     OWNED char *line = xasprintf("%s%s\n", n > 0 && text[n - 1] != '\n' ? "\n" : "", id);

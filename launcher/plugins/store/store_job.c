@@ -187,14 +187,12 @@ static int handle_vouch(void *state, unsigned node, const struct frame *f,
         const struct address *at;
         sock_addr((const struct sockaddr *)&m->list[i].peer, addr, sizeof addr);
         HASH_FIND_STR(s->addresses, addr, at);
-        size_t n = at ? at->n : 0, first = nasked;
-        if (nasked + n > room) {
-            room = 2 * (nasked + n) + VOUCH_MAX;
-            asked = xrealloc(asked, room, sizeof *asked);
-        }
-        for (size_t k = 0; k < n; k++) {
-            if (at->nodes[k] != node)
-                asked[nasked++] = (struct inquiry){at->nodes[k], &m->list[i], false};
+        size_t first = nasked;
+        for (size_t k = 0; at && k < at->n; k++) {
+            if (at->nodes[k] == node)
+                continue;
+            asked = xroom(asked, nasked, &room, sizeof *asked);
+            asked[nasked++] = (struct inquiry){at->nodes[k], &m->list[i], false};
         }
         for (size_t k = first; k < nasked; k++)
             asked[k].several = nasked - first > 1;

@@ -484,14 +484,26 @@ class Copies(Peers):
         self.assertEqual([launch.out + launch.err for launch in launches[1:]], ["", ""])
 
     def test_any_of_them_can_be_told_to_end(self):
-        launches = self.copies(
-            2, *PATIENT, "sh", "-c",
-            "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done")
-        self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2))
-        launches[1].signal(signal.SIGUSR2)  # the ranks get it from the one that leads
-        launches[1].signal(signal.SIGINT)
-        self.all_end(launches, 143)
-        self.assertEqual(launches[0].out.count("bye\n"), 2)
+        for end in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT:
+            launches = self.copies(
+                2, *PATIENT, "sh", "-c",
+                "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.1; done")
+            self.assertTrue(wait_until(lambda: launches[0].out.count("up\n") == 2))
+            launches[1].signal(signal.SIGUSR2)  # the ranks get it from the one that leads
+            launches[1].signal(end)
+            self.all_end(launches, 143)
+            self.assertEqual(launches[0].out.count("bye\n"), 2)
+
+    def test_who_has_not_reported_is_named(self):
+        leader, other = (self.copy(r, 4, "--start-timeout", 3, "true") for r in (0, 1))
+        self.all_end([leader, other], 125)
+        self.assertIn("started 4 instances of ddprun on this node, and 2 of them, such as the one with "
+                      "local rank 2, have not reported", leader.err)
+        self.assertEqual(other.err, "")
+        alone = self.copy(1, 2, "--start-timeout", 1, "true")
+        self.all_end([alone], 125)
+        self.assertIn("started 2 instances of ddprun on this node, and the first of them does not answer",
+                      alone.err)
 
     def test_a_report_of_a_rank_that_is_not_here(self):
         leader = self.copy(0, 2, "true")

@@ -337,6 +337,20 @@ class Keys(Peers):
             self.all_end(launches, 0)
             self.assertEqual(self.said(launches[0])[:2], ["key=", "key="])
 
+    def test_a_secret_of_the_outer_launcher(self):
+        def start(r, secret):
+            return self.start("--start-timeout", 5, "--master-addr", f"127.0.0.1:{self.port}", "sh", "-c", SAY, env={
+                "HOME": "/nonexistent", "PMIX_NAMESPACE": "ns", "OMPI_COMM_WORLD_RANK": str(r),
+                "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+                "OMPI_COMM_WORLD_LOCAL_SIZE": "1", "OMPI_MCA_orte_precondition_transports": secret})
+        launches = [start(0, "1f-2e"), start(1, "1f-2e")]
+        self.all_end(launches, 0)
+        self.assertEqual(self.said(launches[0]), [f"rank {r}/2 local 0/1 node {r}" for r in range(2)])
+        self.port = free_port()
+        launches = [start(0, "1f-2e"), start(1, "1f-2f")]
+        self.all_end(launches, 125)
+        self.assertIn("is its key (--peer-key, DDPRUN_KEY) the same?", launches[1].err)
+
     def test_the_secret_of_peers_is_not_for_ranks(self):
         launch = self.run_to_end("-np", 1, "sh", "-c", "echo [$DDPRUN_KEY]",
                                  env={"DDPRUN_KEY": "0123456789abcdef-secret"})

@@ -36,8 +36,7 @@ enum { IDLE_STREAM_MS = 2000 };
  * ranks have left which were not stopped: filters of their output. */
 enum { STRAYS_MS = 10, LINGER_MS = 1000 };
 
-/* Spare the ssh processes to the agents below, and those of plug-ins, with their
- * children. */
+/* Spare the ssh processes to agents below, and those of plug-ins, with children. */
 static enum kill_tree_rule spare_others(const struct ancestry_proc *p, void *arg)
 {
     struct agent *a = arg;

@@ -24,8 +24,7 @@
 #include "launcher/contract.h"
 
 /* A message of the launcher that the plug-in handles: one per type in all plug-ins;
- * f->m is its struct. -1: it is invalid; the agent then acts as if the launcher were
- * lost. */
+ * f->m is its struct. -1: it is invalid; the agent then acts as without a launcher. */
 struct agent_message {
     enum msg_type type;
     int (*handle)(void *state, const struct frame *f, struct ddp_err *err);
@@ -97,8 +96,7 @@ void agent_cannot(struct agent *a, uint32_t rank, int code, const char *text);
 /* On a peer, replace the program by that of its own ddprun (agent_setup.own). */
 void agent_use_own(const struct agent *a, struct strv *argv, struct strv *env,
                    char **wdir);
-/* For connections of processes of this node (launcher/admission/); made at the first
- * call. */
+/* For connections of this node's processes (launcher/admission/); made when called. */
 struct admission *agent_admission(struct agent *a);
 /* After `before_kill`: SIGKILL now. */
 void agent_kill(struct agent *a);

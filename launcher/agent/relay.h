@@ -13,8 +13,7 @@
 
 struct relay;
 
-/* `hosts` is taken over. `up` sends a frame to the parent; `idle` is called when no ssh
- * is left. */
+/* `hosts` is taken over. `up` sends a frame to the parent; `idle`: no ssh is left. */
 struct relay *relay_create(struct loop *loop, struct reap *reap, unsigned self,
                            const char *log_level, struct msg_hosts *hosts,
                            void (*up)(const struct frame *f, void *arg),

@@ -54,8 +54,7 @@ void worker_signal(struct worker_proc *w, int sig); /* to its process group */
 void worker_resume(struct worker_proc *w);          /* credit is available again */
 
 /* Close its streams: those that are empty and that no process can write to any more; or
- * also those that another process holds, if they are empty and do not wait for credit; or
- * all. */
+ * also those that another process holds, if empty and not waiting for credit; or all. */
 enum worker_cut { CUT_ENDED, CUT_IDLE, CUT_ALL };
 void worker_cut(struct worker_proc *w, enum worker_cut which);
 

@@ -22,8 +22,7 @@ void job_forget_plan(struct job *j); /* frees both */
 
 /* The orders of the node at `place` in the plan; the caller finishes `share`. */
 void job_share_of(const struct job *j, int place, struct msg_share *share);
-/* The hosts on which agents are to be started, for a node_starter; the caller finishes
- * it. */
+/* The hosts on which agents are to be started, for a node_starter; to be finished. */
 void job_hosts(const struct job *j, struct msg_hosts *hosts);
 
 /* Is the agent of this node a fork of ours? */

@@ -137,8 +137,7 @@ static void on_failed(unsigned node, const char *line, bool follows, void *arg)
     job_node_failed(j, node, line);
 }
 
-/* An agent could not start one below it. ssh may work from here (keys that exist on the
- * front end only). */
+/* An agent could not start one below it. ssh may work from here, where the keys are. */
 void job_unreached(struct job *j, unsigned node, const char *line)
 {
     struct job_node *n = &j->nodes[node];

@@ -36,8 +36,7 @@
 #include <jansson.h>
 
 /* A message of the agents that the plug-in handles: one per type in all plug-ins. `node`
- * has sent it, f->m is its struct. -1: it is invalid; the link it came by is then
- * dropped. */
+ * has sent it, f->m is its struct. -1: it is invalid; its link is then dropped. */
 struct job_message {
     enum msg_type type;
     int (*handle)(void *state, unsigned node, const struct frame *f, struct ddp_err *err);
@@ -68,8 +67,7 @@ struct job_plugin {
 
     /* For a plug-in that has called job_replace_ranks(): every host has joined or failed
      * (job_node.trouble). The plug-in runs in place of the ranks, without a plan if slots
-     * were unknown, and calls job_end() at its end. The loss of a node does not end the
-     * job meanwhile. */
+     * were unknown, and calls job_end() at its end. A lost node does not end the job. */
     void (*run)(void *state);
 
     /* Every agent has joined and there is a plan. Between job_hold(), which may be called
@@ -125,8 +123,7 @@ extern const struct job_plugin *const job_plugins[];
 
 /* --- for plug-ins ------------------------------------------------------------------- */
 
-/* Send MSG(...) (link/message.h) to one node, or with NODE_ALL to all connected nodes,
- * once per link. */
+/* Send MSG(...) (link/message.h) to one node, or to all connected ones: NODE_ALL. */
 void job_send(struct job *j, unsigned node, enum msg_type type, const void *m);
 /* The same to all nodes; returns how many take part, each of which answers. */
 unsigned job_ask(struct job *j, enum msg_type type, const void *m);

@@ -217,8 +217,7 @@ static char *what_happened(const struct job *j)
     return NULL;
 }
 
-/* The Python exception of the rank that failed, if PyTorch's @record wrote it to the
- * error file. */
+/* The Python exception of the failed rank, if PyTorch's @record has written one. */
 static const char *exception(const struct job *j)
 {
     return j->cause.kind == CAUSE_EXIT ? j->ranks[j->cause.rank].error : NULL;
@@ -340,8 +339,7 @@ char *job_merge_start_failures(struct job *j, size_t first)
     return xasprintf("cannot start on %s: %s", hosts, reason_of(j, first));
 }
 
-/* Hosts that did not start for other reasons than that of the headline: a line for each
- * reason. */
+/* A line for each other reason than the headline's for which hosts did not start. */
 static void report_other_hosts(struct job *j)
 {
     for (size_t i = 0; i < j->alloc->nnodes; i++) {
@@ -373,8 +371,7 @@ static void report_loss_hint(struct job *j)
             j->alloc->loss_hint);
 }
 
-/* Agents that hear nothing from the launcher for --node-timeout end: on a laptop that
- * sleeps, say. */
+/* Agents that hear nothing for --node-timeout end: the launcher's laptop slept, say. */
 static void report_own_sleep(struct job *j)
 {
     int64_t late_ms = heartbeat_late_ms(j->beats.heartbeat);

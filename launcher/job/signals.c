@@ -111,8 +111,7 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
     s->fd = -1;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* write() reports EFBIG instead */
-    /* terminal I/O from the background must not stop ddprun: a stopped launcher does not
-     * detect failures */
+    /* else terminal I/O from the background would stop ddprun, which detects failures */
     signal(SIGTTIN, SIG_IGN);
     signal(SIGTTOU, SIG_IGN);
     for (size_t i = 0; i < ARRAY_LEN(table); i++) {

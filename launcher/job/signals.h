@@ -19,8 +19,7 @@ struct signals_events {
 
 struct signals *signals_create(struct loop *loop, const struct signals_events *events,
                                void *arg, struct ddp_err *err);
-/* When the job is over: a further signal must not end ddprun before it returns the job's
- * exit code. */
+/* When the job is over: no signal may end ddprun before it returns the exit code. */
 void signals_block_ends(void);
 /* Then they have their default action, but for TSTP and CONT, which stay blocked. */
 void signals_destroy(struct signals *s);

@@ -83,8 +83,7 @@ void bootstrap_finish(struct bootstrap *s);
 
 /* --- connecting: blocking, as an agent without a link has nothing else to do -------- */
 
-/* Connect to one of s->calls until `deadline_ms`: the socket or -1 with errno, of
- * sock_connect(). */
+/* Connect to one of s->calls until `deadline_ms`, as sock_connect() does. */
 int bootstrap_call(const char *addrs, int64_t deadline_ms, struct ddp_err *err);
 /* Authenticate to the launcher at the other end of `in` and `out` (non-blocking): read
  * its offer and send the answer; then read the proof, which gives the keys of the link.

@@ -58,8 +58,7 @@ void link_flush(struct link *l, int64_t deadline_ms);
 /* When the last byte was received, in monotonic ms. */
 int64_t link_heard_ms(const struct link *l);
 
-/* Enable TCP keepalive so that the connection breaks within `timeout_ms` after the other
- * host has failed. */
+/* By TCP keepalive the link breaks within `timeout_ms` after the other host failed. */
 void link_keepalive(struct link *l, int64_t timeout_ms);
 /* Has the remote kernel acknowledged everything? Then a silent process there is stopped
  * or stuck, but its host is up. False if unknown (pipes). */

@@ -17,8 +17,7 @@
 
 struct merge;
 
-/* `send` is given the frames to send to the parent; their `node` is `self`, or that of a
- * forwarded one. */
+/* `send` gets the frames for the parent; `node` is `self`, or that of a forwarded one. */
 struct merge *merge_create(struct loop *loop, unsigned self,
                            void (*send)(const struct frame *f, void *arg), void *arg);
 void merge_destroy(struct merge *m); /* what is held is dropped; NULL is fine */

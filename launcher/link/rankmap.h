@@ -26,8 +26,7 @@ int rankmap_read(struct rankmap *m, const struct strv *map, uint32_t nranks,
                  struct ddp_err *err);
 void rankmap_finish(struct rankmap *m);
 
-/* The lines as one text, compressed: malloc'ed, *n bytes; `size` is that of the text. And
- * back. */
+/* The lines as one text of `size` bytes, compressed to *n: malloc'ed. And back. */
 void *rankmap_pack(const struct strv *map, size_t *n, uint32_t *size);
 int rankmap_unpack(const void *data, size_t n, uint32_t size, struct strv *map,
                    struct ddp_err *err);

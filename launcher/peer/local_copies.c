@@ -247,8 +247,7 @@ static int connect_leader(const struct ambient_job *o, int64_t deadline_ms,
 
 static volatile sig_atomic_t leader;
 
-/* Several instances may forward one signal: as TERM, since a second INT would mean "at
- * once". */
+/* Several instances may forward one signal: as TERM, as a second INT would kill. */
 static void on_end_signal(int sig)
 {
     int saved = errno;

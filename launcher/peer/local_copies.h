@@ -17,16 +17,14 @@ struct local_copies;
  * `deadline_ms`, moved by time in which this process is stopped (common/limit.h). */
 struct local_copies *local_copies_lead(const struct ambient_job *o, int64_t deadline_ms,
                                        struct ddp_err *err);
-/* Readable when one of them has ended; -1: there are none (NULL is fine). Borrowed; never
- * read from it. */
+/* Borrowed: readable when one of them has ended, but never read; -1: none, or NULL. */
 int local_copies_gone_fd(const struct local_copies *m);
 /* Send them the exit code and free `m`. NULL is fine. */
 void local_copies_end(struct local_copies *m, int code);
 /* Free `m` without sending: in a fork of the leader. */
 void local_copies_forget(struct local_copies *m);
 
-/* The other instances: find the leader by the same deadline, wait for the exit code and
- * return it. */
+/* The other instances: find the leader until then, and return its exit code. */
 int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
                         struct ddp_err *err);
 

@@ -8,8 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Ctrl-C goes to the launcher, which instructs the agent; stdin is the launcher's to
- * read. */
+/* Ctrl-C goes to the launcher, which instructs the agent; it also reads stdin. */
 static void settle(void)
 {
     setsid();

@@ -17,8 +17,7 @@ struct local_agent {
     bool orphaned; /* in the agent, as it ends: the launcher was lost */
 };
 
-/* Returns 1 in the launcher, 0 in the agent (in a new session, with stdin at /dev/null),
- * -1 with `err`. */
+/* Returns 1 in the launcher, 0 in the agent (a new session, without stdin), or -1. */
 int local_fork(struct local_agent *a, struct ddp_err *err);
 /* In an agent that is orphaned: waits until the launcher has ended, 1 s at most. Its link
  * closes before its other files. */

@@ -1,5 +1,4 @@
-/* launcher/transport/own_program.h - one of ddprun's programs as a child, its output as
- * events */
+/* launcher/transport/own_program.h - a program of ddprun's as a child: its output */
 #ifndef LAUNCHER_TRANSPORT_OWN_PROGRAM_H
 #define LAUNCHER_TRANSPORT_OWN_PROGRAM_H
 

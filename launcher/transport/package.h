@@ -18,8 +18,7 @@
 #define AGENT_PUSH "push"
 bool agent_is_pushed(const char *agent);
 
-/* The shell command writes one of them to its stdout, on a line of its own; send nothing
- * before that. */
+/* The shell command writes one of them, on a line of its own; send nothing before. */
 #define PACKAGE_IS_THERE "\nddprun-agent: is there\n"
 #define PACKAGE_WANTED   "\nddprun-agent: send\n"
 

@@ -130,8 +130,7 @@ static int word_len(const char *word)
     return (int)strcspn(word, " \t\r\n");
 }
 
-/* A Windows line end (CR) becomes part of the name, invisibly. malloc'ed; NULL: there is
- * none. */
+/* A Windows line end (CR) becomes part of the name, invisibly. malloc'ed; NULL: none. */
 static char *line_end_trouble(const char *word, const char *name)
 {
     int n = word_len(word);

@@ -20,8 +20,7 @@ enum {
 
 /* Find `name` as a shell would: with a slash it is a path (relative to `dir`), else it is
  * searched in `path_env` (the ranks' PATH; NULL: the system's default). Returns the path
- * (malloc'ed), or NULL with the exit code and the error line, which names `host` unless
- * it is NULL. */
+ * (malloc'ed), or NULL with the exit code and the error line, with `host` unless NULL. */
 char *program_find(const char *name, const char *dir, const char *path_env,
                    const char *host, int *code, struct ddp_err *err);
 

@@ -59,8 +59,7 @@ extern const struct transport transport_ssh, transport_srun, transport_qrsh,
 const struct transport *transport_choose(enum start_by asked, const char *source,
                                          char *why, size_t size, struct ddp_err *err);
 
-/* For at_once: call `fn` for each process that these nodes need, with those that it
- * starts. */
+/* For at_once: call `fn` for each process that these nodes need, with its nodes. */
 void transport_batches(const struct transport *t, const struct msg_hosts *hosts,
                        const unsigned *nodes, size_t n,
                        void (*fn)(const unsigned *nodes, size_t n, void *arg), void *arg);

@@ -30,8 +30,7 @@ struct transport_proc_spec {
 
 struct transport_proc_events {
     void (*line)(const char *line, void *arg);
-    /* The agent uses `fd` as its link and lifeline; the callee owns it. May be NULL
-     * unless it talks. */
+    /* The agent uses `fd`, the callee's, as link and lifeline. NULL unless it talks. */
     void (*linked)(int fd, void *arg);
     /* It has ended and every line has been delivered. The callee may destroy it. */
     void (*ended)(int status, void *arg);

@@ -20,8 +20,7 @@ struct tree_row {
 void tree_row_init(struct tree_row *t, const struct msg_hosts *hosts);
 void tree_row_finish(struct tree_row *t);
 
-/* The nodes that `node` starts in a tree of this width: their number, from nodes[*first]
- * on. */
+/* How many nodes, from nodes[*first] on, `node` starts in a tree of this width. */
 size_t tree_row_below(const struct tree_row *t, unsigned width, unsigned node,
                       size_t *first);
 

@@ -420,15 +420,22 @@ class Keys(Peers):
 
         head = self.node(0, 2, "--peer-key", "none", "-H", "127.0.0.1", "sh", "-c", SAY)
         job = keyed(bytes(32), b"ddprun open", f"by hand 127.0.0.1 {self.port}".encode())
-        rank = (1).to_bytes(2, "big")
-        key, mine = keyed(job, b"ddprun node", rank), os.urandom(32)
         strangers = []
-        for _ in range(50):
+
+        def prove(number):
+            rank = number.to_bytes(2, "big")
+            key, mine = keyed(job, b"ddprun node", rank), os.urandom(32)
             self.assertTrue(wait_until(lambda: self.connect(strangers)))
             offer = strangers[-1].recv(40, socket.MSG_WAITALL)
             proof = keyed(key, b"ddprun caller", offer[8:], rank, mine)
             strangers[-1].sendall(b"DDPRUN\0\1" + rank + mine + proof)
             self.assertEqual(len(strangers[-1].recv(32, socket.MSG_WAITALL)), 32)
+
+        for _ in range(50):
+            prove(1)
+        for other in 0, 2, 65535:  # the head itself, and none of the job
+            prove(other)
+            self.assertEqual(strangers[-1].recv(1), b"")
         sockets = 0
         for entry in os.scandir(f"/proc/{head.process.pid}/fd"):
             try:

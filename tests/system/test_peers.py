@@ -595,6 +595,19 @@ class Sources(Peers):
         self.assert_ended(launch, 2)
         self.assertIn("'flux resource R' has failed (status 3)", launch.err)
 
+    def test_hosts_of_sagemaker_have_slots_by_their_gpus(self):
+        def start(host, *args):
+            return self.start("--master-port", self.port, *args, env={
+                **self.env, "SM_HOSTS": '["127.0.0.1","127.0.0.2"]', "SM_CURRENT_HOST": host,
+                "SM_NUM_GPUS": "2", "DDPRUN_KEY": "0123456789abcdef-secret"})
+        launches = [start(f"127.0.0.{k}", "sh", "-c", SAY) for k in (1, 2)]
+        self.all_end(launches, 0)
+        self.assertEqual(self.said(launches[0]), [f"rank {r}/4 local {r % 2}/2 node {r // 2}" for r in range(4)])
+        self.port = free_port()
+        alone = start("127.0.0.1", "--start-timeout", 1, "true")
+        self.all_end([alone], 125)
+        self.assertIn("missing: 127.0.0.2; --start-timeout", alone.err)
+
     def test_a_dry_run_meets_nobody(self):
         config = self.write("config", json.dumps(
             {"current_host": "algo-1", "hosts": ["algo-10", "algo-1", "algo-2"]}))

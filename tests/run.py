@@ -1,7 +1,7 @@
 """Build and run the tests that fit some patterns, and print a table of the results.
 
     tests/run.py needs BUILD=PATTERN,...     the package groups these tests need (tools/need.sh)
-    tests/run.py run [--strict] [--twice] BUILD=PATTERN,...
+    tests/run.py run [--strict] [--twice] [--once] BUILD=PATTERN,...
                                              build what the tests need, run them, print
 
 A pattern is a suite, a test, or a glob over tests; "!" in front excludes. Several BUILDs are run one
@@ -12,7 +12,8 @@ no test waits beside many that compute.
 A test that cannot run prints "skipped: WHY; needs KIND WHAT" (KINDS below) and exits with 77;
 a part of a test says the same as its reason. With --strict a skip is a failure unless its
 kind is one that no package could cure. With --twice a test that fails is run once more, alone, when
-all others have ended: if it passes then, the first failure is told, too.
+all others have ended: if it passes then, the first failure is told, too. With --once a test that fits
+several BUILDs is run in the last of them only.
 Exit: 0, 1 for failures, 2 for wrong arguments.
 """
 import collections
@@ -39,7 +40,7 @@ KINDS = {
     "memory": ("a machine with {0} of free memory", True),
     "program": ("install {0}; Debian has no package of it", True),
     "system": ("a machine with {0}", True),
-    "build": ("a build {0}; ./check.sh runs it there", True),
+    "build": ("a build {0}; ./check.sh --all runs it there", True),
 }
 # suites that name a group of packages in tools/need.sh
 GROUPS = ["ssh", "net", "mpi", "slurm", "sge", "numpy", "torch", "horovod", "container", "clang", "shellcheck",
@@ -70,7 +71,7 @@ def suites_of(test):
 
 
 def select(build, patterns):
-    """The tests of `build` that fit, and those that do not."""
+    """The tests of `build` that fit."""
 
     def fits(test, pattern):
         return pattern in suites_of(test) or fnmatch.fnmatchcase(test["name"], pattern)
@@ -81,9 +82,18 @@ def select(build, patterns):
     for pattern in wanted:
         if not any(fits(t, pattern) for t in tests):
             raise Wrong(f"no test or suite is called '{pattern}'; meson test -C {build} --list shows all")
-    chosen = [t for t in tests if any(fits(t, p) for p in wanted)
-              and not any(fits(t, p) for p in unwanted)]
-    return chosen, [t for t in tests if t not in chosen]
+    return [t for t in tests if any(fits(t, p) for p in wanted)
+            and not any(fits(t, p) for p in unwanted)]
+
+
+def divide(jobs, once):
+    """The tests to run of each (build, patterns), and the names of all of them."""
+    chosen, names = [], set()
+    for build, patterns in reversed(jobs):
+        tests = [t for t in select(build, patterns) if not once or t["name"] not in names]
+        names.update(t["name"] for t in tests)
+        chosen.insert(0, (build, tests))
+    return chosen, names
 
 
 def needed(build, tests):
@@ -268,20 +278,19 @@ def table(rows, left_out, began):
 
 def main():
     what, *args = sys.argv[1:] or [""]
-    strict, twice = "--strict" in args, "--twice" in args
+    strict, twice, once = (option in args for option in ("--strict", "--twice", "--once"))
     jobs = [(build, patterns.split(",")) for build, _, patterns in
             (a.partition("=") for a in args if not a.startswith("--"))]
     if what == "needs":
-        chosen = [t for build, patterns in jobs for t in select(build, patterns)[0]]
+        chosen = [t for build, patterns in jobs for t in select(build, patterns)]
         named = {s for t in chosen for s in suites_of(t)}
         print(" ".join(g for g in GROUPS if g in named))
         return 0
     if what != "run" or not jobs:
         raise Wrong(__doc__)
     began = time.monotonic()
-    selected = [(build, *select(build, patterns)) for build, patterns in jobs]
-    chosen = [(build, tests) for build, tests, _ in selected]
-    left_out = collections.Counter(suites_of(t)[0] for t in selected[0][2])
+    chosen, names = divide(jobs, once)
+    left_out = collections.Counter(suites_of(t)[0] for t in load(jobs[0][0], "tests") if t["name"] not in names)
     rows = [Row(build, t, results.get(t["name"]))
             for (build, tests), results in zip(chosen, run_all(chosen)) for t in tests]
     if twice:

@@ -9,8 +9,8 @@ import sys
 import time
 
 import browser
+import fake_ssh
 import launch
-import test_ssh
 import test_watch
 
 VIEW = os.path.join(os.path.dirname(launch.DDPRUN), "ddprun-view")
@@ -88,7 +88,7 @@ class Page(test_watch.WatchTest):
 
     def test_a_rank_that_a_spare_takes_over(self):
         """It is in the row of its new host."""
-        ssh, go = self.write("ssh", test_ssh.FAKE_SSH, 0o755), self.path("go")
+        ssh, go = self.write("ssh", fake_ssh.FAKE_SSH, 0o755), self.path("go")
         script = (f"[ $FAKE_HOST != n2 ] || {{ until [ -e {go} ]; do sleep 0.1; done; "
                   "read -r _ _ _ up _ </proc/$PPID/stat; kill -9 $up $PPID; }; exec sleep 60")
         job = self.start("--ui", "--ssh", ssh, "-H", "n1:1,n2:1,n3:1", "--spares", 1, "sh", "-c", script,

@@ -173,6 +173,26 @@ class OpenMpi(Programs, launch.LaunchTest):
         )
         self.assertNotIn("OPAL ERROR", launched.err)
 
+    def test_a_rank_that_leaves_at_once_takes_part_in_the_next_program(self):
+        """The server's main thread gets the CPU last: a rank has left before it goes on."""
+        go = self.path("go")
+        launched = self.start(
+            "-np", 3, "--tag-output=off", "sh", "-c",
+            f"{self.program} hello; echo $$; until [ -e {go} ]; do sleep 0.02; done; "
+            f"for i in 1 2 3; do {self.program} hello; done",
+            env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        self.assertTrue(launch.wait_until(lambda: len(re.findall(r"^\d+$", launched.out, re.M)) == 3))
+        server = next(pid for pid, c in launch.marked(self.mark).items() if "ddprun-pmix" in c)
+        cpu = {min(os.sched_getaffinity(0))}
+        for pid in [*re.findall(r"^\d+$", launched.out, re.M), *os.listdir(f"/proc/{server}/task")]:
+            os.sched_setaffinity(int(pid), cpu)
+        os.sched_setscheduler(server, os.SCHED_IDLE, os.sched_param(0))
+        with open(go, "x", encoding="utf-8"):
+            pass
+        launched.wait()
+        self.assert_ended(launched, 0)
+        self.assertEqual(launched.out.count("hello ok on 3 ranks"), 4)
+
     def test_memory_of_the_killed_is_removed(self):
         # what MPI_Init makes before the server knows of it, under the name that it gets
         program = self.write("killed.py", (

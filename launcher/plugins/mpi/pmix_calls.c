@@ -10,10 +10,16 @@
  */
 #include "launcher/plugins/mpi/pmix_impl.h"
 
+#include "common/duration.h"
 #include "common/mem.h"
+#include "common/sock.h"
 
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
+
+enum { LEFT_MS = 2000 }; /* for the loop to handle a CALL_LEFT */
 
 /* libpmix's callbacks have no user argument. */
 static struct pmix_server *self;
@@ -34,11 +40,17 @@ static pmix_status_t on_connected(const pmix_proc_t *proc, void *object,
     return PMIX_OPERATION_SUCCEEDED;
 }
 
+/* Waits here: a completion function that another thread calls sends the client its answer
+ * before it marks it as finalized (libpmix before 6.1). If the client has gone by then,
+ * libpmix takes it for crashed, and later fences do not wait for its rank. */
 static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object,
                                   pmix_op_cbfunc_t done, void *cbdata)
 {
-    return post((struct pmix_call){
-        .kind = CALL_LEFT, .rank = proc->rank, .answer.done = done, .cbdata = cbdata});
+    eventfd_t n;
+    post((struct pmix_call){.kind = CALL_LEFT, .rank = proc->rank});
+    if (sock_await(self->left_fd, POLLIN, now_ms() + LEFT_MS) == 0)
+        eventfd_read(self->left_fd, &n);
+    return PMIX_OPERATION_SUCCEEDED;
 }
 
 static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,

@@ -49,11 +49,12 @@ struct pmix_server {
     /* owned: a subdirectory for the ranks' files. Ranks ask libpmix to remove it when
      * they finalize; the server's own files, such as the topology, must outlive that. */
     char *ranks_dir;
-    int calls[2];                          /* owned: a pipe of struct pmix_call * */
-    struct event *called;                  /* owned */
-    struct event *check;                   /* owned: timer for warnings */
-    struct pmix_call *aborts;              /* owned: not sent yet */
-    struct event *abort_timer;             /* owned: for them */
+    int calls[2];              /* owned: a pipe of struct pmix_call * */
+    struct event *called;      /* owned */
+    int left_fd;               /* owned: an eventfd: a CALL_LEFT has been handled */
+    struct event *check;       /* owned: timer for warnings */
+    struct pmix_call *aborts;  /* owned: not sent yet */
+    struct event *abort_timer; /* owned: for them */
     struct pmix_pending *fences, *modexes; /* owned: not answered yet */
     struct pmix_count *counts;             /* owned: number of fences per set of ranks */
     uint32_t last_id;

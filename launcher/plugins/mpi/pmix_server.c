@@ -37,6 +37,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -103,7 +104,8 @@ static void handle(struct pmix_server *s, struct pmix_call *c)
         log_debug("rank %u leaves", c->rank);
         send_member(s, c->rank, MEMBER_LEFT);
         link_flush(s->link, now_ms() + FLUSH_MS); /* before the rank is answered */
-        break;
+        eventfd_write(s->left_fd, 1);
+        return;
     case CALL_ABORT:
         if (c->answer.done) {
             hold_abort(s, c);
@@ -211,7 +213,9 @@ static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err 
 {
     s->serve = *serve;
     *serve = (struct msg_serve){0};
-    if (pipe2(s->calls, O_CLOEXEC) < 0 || sock_set_nonblock(s->calls[0], true) < 0)
+    s->left_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->left_fd < 0 || pipe2(s->calls, O_CLOEXEC) < 0 ||
+        sock_set_nonblock(s->calls[0], true) < 0)
         return err_errno(err, "cannot make a pipe");
     s->called = loop_watch(s->loop, s->calls[0], EV_READ | EV_PERSIST, on_called, s);
     s->check = loop_event(s->loop, -1, EV_PERSIST, on_check, s);

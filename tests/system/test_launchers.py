@@ -84,7 +84,7 @@ class Launchers(unittest.TestCase):
             late = (f'[ "$OMPI_COMM_WORLD_RANK" = 1 ] && until [ -e {go} ]; do sleep 0.02; done; '
                     'exec "$@"')
             with subprocess.Popen(
-                    [name, *LAUNCHERS[name], "sh", "-c", late, "sh", *TRAIN, "--group-timeout", "4s"],
+                    [name, *LAUNCHERS[name], "sh", "-c", late, "sh", *TRAIN, "--group-timeout", "10s"],
                     env={**os.environ, "MARK": mark}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT, text=True) as job:
                 self.addCleanup(end_all, mark)
@@ -99,7 +99,7 @@ class Launchers(unittest.TestCase):
                     for pid in ours:
                         os.kill(pid, signum)
                     if signum == signal.SIGSTOP:
-                        time.sleep(6)
+                        time.sleep(11)
                 with open(go, "x", encoding="utf-8"):
                     pass
                 said = job.communicate(timeout=120)[0]

@@ -35,6 +35,8 @@ struct top {
     bool unfinished_only;
     struct series *series; /* owned: of rank 0's last lines; NULL: none */
     struct termios before;
+    char keys[32]; /* a part of a key, the rest of which has not come */
+    size_t nkeys;
 };
 
 static volatile sig_atomic_t stop;
@@ -356,21 +358,39 @@ static bool handle_key(struct top *t, const char *key)
     return true;
 }
 
-/* Those that have come since the last read, each one byte or an escape sequence. */
+/* The first key's bytes: one, or an escape sequence. 0: a part of it is missing; `cut`:
+ * an escape at the end may be one. */
+static size_t key_length(const char *keys, bool cut)
+{
+    if (keys[0] != '\033')
+        return 1;
+    if (!keys[1])
+        return cut ? 0 : 1;
+    size_t n = 1;
+    if (keys[1] == '[')
+        n = 2 + strspn(keys + 2, "0123456789;");
+    else if (keys[1] == 'O') /* F1, and arrows in another mode */
+        n = 2;
+    return keys[n] ? n + 1 : 0;
+}
+
+/* All keys that have come since the last read. */
 static bool handle_keys(struct top *t)
 {
-    char keys[32], key[sizeof keys];
-    ssize_t n = read(STDIN_FILENO, keys, sizeof keys - 1);
+    char *keys = t->keys, key[sizeof t->keys];
+    size_t most = sizeof t->keys - 1, at = 0, length;
+    ssize_t n = read(STDIN_FILENO, keys + t->nkeys, most - t->nkeys);
     bool on = n > 0;
-    keys[on ? n : 0] = '\0';
-    for (size_t at = 0, length; on && keys[at]; at += length) {
-        length = 1;
-        if (keys[at] == '\033' && keys[at + 1] == '[')
-            length = 2 + strspn(keys + at + 2, "0123456789;");
-        length += length > 1 && keys[at + length];
+    t->nkeys += on ? (size_t)n : 0;
+    keys[t->nkeys] = '\0';
+    bool cut = t->nkeys == most;
+    while (on && at < t->nkeys && (length = key_length(keys + at, cut)) > 0) {
         snprintf(key, sizeof key, "%.*s", (int)length, keys + at);
         on = handle_key(t, key);
+        at += length;
     }
+    t->nkeys = cut && at == 0 ? 0 : t->nkeys - at; /* no key is as long */
+    memmove(keys, keys + at, t->nkeys);
     return on;
 }
 

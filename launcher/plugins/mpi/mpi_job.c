@@ -127,13 +127,15 @@ static int handle_fence(void *state, unsigned node, const struct frame *f,
     struct job *j = s->job;
     const struct msg_fence *m = f->m;
     int place = j->nodes[node].place;
+    bool invited = m->nnodes == 0;
     for (uint32_t i = 0; i < m->nnodes; i++) {
+        invited |= m->nodes[i] == (uint32_t)place;
         if (!j->plan || m->nodes[i] >= (uint32_t)j->plan->nnodes)
             return err_set(err, "a fence with an unknown node");
     }
-    struct fence *at = place < 0 ? NULL : fence_find(s, f, m);
-    if (!at || at->nodes[place] == OUTSIDE)
+    if (place < 0 || !invited)
         return err_set(err, "a fence of other nodes");
+    struct fence *at = fence_find(s, f, m);
     if (at->nodes[place] == ARRIVED)
         return err_set(err, "it joined the same fence twice");
     at->nodes[place] = ARRIVED;
@@ -274,8 +276,8 @@ static void mpi_waits(void *state, json_t *list)
 
 /* --- where ranks are ---------------------------------------------------------------- */
 
-/* PMI_process_mapping is short, unless it is too long at all: every node gets it before
- * its orders, if there are others and ranks may use PMI. */
+/* Every node gets PMI_process_mapping before its orders, if there are others and ranks
+ * may use PMI. One that would be too long for PMI is not sent. */
 static void mpi_prepare(void *state)
 {
     struct job *j = ((struct mpi_job *)state)->job;

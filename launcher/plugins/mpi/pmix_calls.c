@@ -2,7 +2,7 @@
  *
  * A callback copies its arguments, sends the copy's address to the loop through a pipe
  * and returns. The loop does the work and calls the completion function, which any thread
- * may do.
+ * may do. Only on_finalized() waits for the loop.
  *
  * For libpmix 4.2: without a job_control callback, files of dead ranks are not removed;
  * the server frees the data of a fence, whatever libpmix's header says;
@@ -23,6 +23,8 @@ enum { LEFT_MS = 2000 }; /* for the loop to handle a CALL_LEFT */
 
 /* libpmix's callbacks have no user argument. */
 static struct pmix_server *self;
+
+static eventfd_t unhandled; /* CALL_LEFTs; used by libpmix's one thread only */
 
 static pmix_status_t post(struct pmix_call c)
 {
@@ -46,10 +48,14 @@ static pmix_status_t on_connected(const pmix_proc_t *proc, void *object,
 static pmix_status_t on_finalized(const pmix_proc_t *proc, void *object,
                                   pmix_op_cbfunc_t done, void *cbdata)
 {
+    int64_t deadline_ms = now_ms() + LEFT_MS;
     eventfd_t n;
     post((struct pmix_call){.kind = CALL_LEFT, .rank = proc->rank});
-    if (sock_await(self->left_fd, POLLIN, now_ms() + LEFT_MS) == 0)
-        eventfd_read(self->left_fd, &n);
+    unhandled++;
+    while (unhandled > 0 && !atomic_load(&self->ends) &&
+           sock_await(self->left_fd, POLLIN, deadline_ms) == 0 &&
+           eventfd_read(self->left_fd, &n) == 0)
+        unhandled -= n < unhandled ? n : unhandled;
     return PMIX_OPERATION_SUCCEEDED;
 }
 
@@ -164,6 +170,12 @@ pmix_server_module_t *pmix_calls_begin(struct pmix_server *s)
 {
     self = s;
     return &module;
+}
+
+void pmix_calls_end(struct pmix_server *s)
+{
+    atomic_store(&s->ends, true);
+    eventfd_write(s->left_fd, 1);
 }
 
 pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,

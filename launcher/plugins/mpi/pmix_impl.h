@@ -11,6 +11,8 @@
 #include "launcher/link/rankmap.h"
 
 #include <pmix_server.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 
 enum pmix_call_kind {
     CALL_JOINED,
@@ -51,7 +53,8 @@ struct pmix_server {
     char *ranks_dir;
     int calls[2];              /* owned: a pipe of struct pmix_call * */
     struct event *called;      /* owned */
-    int left_fd;               /* owned: an eventfd: a CALL_LEFT has been handled */
+    int left_fd;               /* owned: an eventfd: CALL_LEFTs that were handled */
+    _Atomic bool ends;         /* no further call will be handled */
     struct event *check;       /* owned: timer for warnings */
     struct pmix_call *aborts;  /* owned: not sent yet */
     struct event *abort_timer; /* owned: for them */
@@ -63,6 +66,8 @@ struct pmix_server {
 
 /* pmix_calls.c: the callbacks for PMIx_server_init(). */
 pmix_server_module_t *pmix_calls_begin(struct pmix_server *s);
+/* The loop has ended: no callback waits for it. */
+void pmix_calls_end(struct pmix_server *s);
 /* In the loop: handle all queued calls, in order. */
 void pmix_calls_take(struct pmix_server *s,
                      void (*handle)(struct pmix_server *s, struct pmix_call *c));

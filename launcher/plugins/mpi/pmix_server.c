@@ -10,7 +10,7 @@
  * libpmix's requests to its host become FENCE, PEER, ABORT and MEMBER frames to the
  * agent; the answers of other nodes arrive as frames. The ranks' data is opaque.
  * libpmix's callbacks run in its threads (pmix_calls.c); everything here runs in the
- * loop.
+ * loop, but for call_deregister().
  *
  * For libpmix 4.2: clients are never deregistered one by one, which breaks the
  * descriptors of later clients.
@@ -250,6 +250,7 @@ static bool deregister(const struct pmix_server *s)
  * finalized or freed: its threads may still call until exit. */
 static void finish(struct pmix_server *s)
 {
+    pmix_calls_end(s);
     if (s->inited && !deregister(s))
         log_debug("libpmix has not deregistered its ranks in time");
     if (s->dir)

@@ -41,7 +41,7 @@
 enum { BOOTSTRAP_PORTS = 4 };
 
 struct bootstrap {
-    struct secret key; /* the node's; with `nodes` the job's */
+    struct secret key; /* the node's; with `nodes`, or from a meeting file, the job's */
     unsigned node;
     char *name, *log_level; /* owned; log_level may be NULL; so may name, with `nodes` */
     struct strv calls;      /* "ADDRESS PORT" */

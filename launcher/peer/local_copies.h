@@ -24,7 +24,7 @@ void local_copies_end(struct local_copies *m, int code);
 /* Free `m` without sending: in a fork of the leader. */
 void local_copies_forget(struct local_copies *m);
 
-/* The other instances: find the leader until then, and return its exit code. */
+/* The other instances: find the leader by that deadline, and return its exit code. */
 int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
                         struct ddp_err *err);
 

@@ -370,11 +370,15 @@ class Scan:
 
     def local(self, name):
         """Find a module in the script's folders: source, and whether it is a package."""
-        later = self.later if self.later and not find(name.partition(".")[0]) else []
-        for folder in self.folders + later:
+        for folder in self.folders:
             source, package = self.file_of(folder, name)
             if source:
                 return source, package
+        if self.later and not find(name.partition(".")[0]):
+            for folder in self.later:
+                source, package = self.file_of(folder, name)
+                if source:
+                    return source, package
         return None, False
 
     def is_folder(self, name):

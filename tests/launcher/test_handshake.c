@@ -199,21 +199,29 @@ static void server_end(struct server *l, int fd, const struct link_keys *keys)
     close(l->fd);
 }
 
+/* What bootstrap_connect() to this launcher returns, and sets errno to. */
+static int connect_to(struct server *l, struct link_keys *keys, struct ddp_err *err)
+{
+    struct bootstrap s = {.node = 7};
+    int64_t left_ms = 60000;
+    server_start(l, 0);
+    ck_assert_int_ge(l->fd, 0);
+    handshake_node_key(&l->key, 7, &s.key);
+    strv_pushf(&s.calls, "127.0.0.1 %d", l->port);
+    int fd = bootstrap_connect(&s, &left_ms, keys, err), why = errno;
+    bootstrap_finish(&s);
+    errno = why;
+    return fd;
+}
+
 TEST(a_late_proof_is_waited_for)
 {
     struct server l = {.delay_ms = 4500}; /* longer than an address is tried */
     struct ddp_err err;
     struct link_keys keys;
-    struct bootstrap s = {.node = 7};
-    server_start(&l, 0);
-    ck_assert_int_ge(l.fd, 0);
-    handshake_node_key(&l.key, 7, &s.key);
-    strv_pushf(&s.calls, "127.0.0.1 %d", l.port);
-    int64_t left_ms = 60000;
-    int fd = bootstrap_connect(&s, &left_ms, &keys, &err);
+    int fd = connect_to(&l, &keys, &err);
     ck_assert_msg(fd >= 0, "%s", err.text);
     server_end(&l, fd, &keys);
-    bootstrap_finish(&s);
 }
 
 TEST(a_launcher_with_a_wrong_proof_is_none)
@@ -221,17 +229,10 @@ TEST(a_launcher_with_a_wrong_proof_is_none)
     struct server l = {.lies = true};
     struct ddp_err err;
     struct link_keys keys;
-    struct bootstrap s = {.node = 7};
-    server_start(&l, 0);
-    ck_assert_int_ge(l.fd, 0);
-    handshake_node_key(&l.key, 7, &s.key);
-    strv_pushf(&s.calls, "127.0.0.1 %d", l.port);
-    int64_t left_ms = 60000;
-    ck_assert_int_eq(bootstrap_connect(&s, &left_ms, &keys, &err), -1);
+    ck_assert_int_eq(connect_to(&l, &keys, &err), -1);
     ck_assert_int_eq(errno, EPROTO);
     ck_assert_ptr_nonnull(strstr(err.text, "the listener does not know the key"));
     server_end(&l, -1, NULL);
-    bootstrap_finish(&s);
 }
 
 /* Another program has the first port of the parent, and makes no offer. */

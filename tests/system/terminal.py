@@ -6,6 +6,7 @@ import pty
 import select
 import signal
 import struct
+import subprocess
 import termios
 import time
 
@@ -15,6 +16,24 @@ from launch import DDPRUN, DEADLINE
 def set_size(fd, rows, columns):
     """As termios.tcsetwinsize(), which came with Python 3.11."""
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+
+
+def shown(test, *args, columns=80):
+    """What a ddprun that ends with 0 shows on a terminal; a method of a LaunchTest."""
+    ours, theirs = pty.openpty()
+    test.addCleanup(os.close, ours)
+    set_size(theirs, 24, columns)
+    env = {**os.environ, "TERM": "xterm", "DDPRUN_TEST_MARK": test.mark}
+    process = subprocess.Popen([DDPRUN, *args], stdout=theirs, stdin=subprocess.DEVNULL, env=env)
+    os.close(theirs)
+    text = b""
+    try:
+        while piece := os.read(ours, 65536):
+            text += piece
+    except OSError:
+        pass  # the other end is closed
+    test.assertEqual(process.wait(60), 0)
+    return text.decode()
 
 
 class OnTerminal:

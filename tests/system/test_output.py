@@ -1,15 +1,11 @@
 """What ranks write arrives: whole, in order, tagged, apart, and at a slow reader too."""
 
 import os
-import pty
 import re
 import subprocess
-import unittest
 
 from launch import DDPRUN, LaunchTest, held, main, wait_until
-from terminal import set_size
-
-DDP_TRAIN = os.environ.get("DDP_TRAIN")
+from terminal import shown
 
 
 class Lines(LaunchTest):
@@ -322,21 +318,7 @@ class Readers(LaunchTest):
 class Terminal(LaunchTest):
     """Our stdout is a terminal of 80 columns."""
 
-    def shown(self, *args, columns=80):
-        ours, theirs = pty.openpty()
-        self.addCleanup(os.close, ours)
-        set_size(theirs, 24, columns)
-        env = {**os.environ, "TERM": "xterm", "DDPRUN_TEST_MARK": self.mark}
-        process = subprocess.Popen([DDPRUN, *args], stdout=theirs, stdin=subprocess.DEVNULL, env=env)
-        os.close(theirs)
-        text = b""
-        try:
-            while piece := os.read(ours, 65536):
-                text += piece
-        except OSError:
-            pass  # the other end is closed
-        self.assertEqual(process.wait(60), 0)
-        return text.decode()
+    shown = shown
 
     def test_ranks_hear_its_width_less_the_tag(self):
         self.assertIn("[1] 76\r\n", self.shown("-np", "2", "sh", "-c", "echo $DDPRUN_COLUMNS"))
@@ -350,22 +332,6 @@ class Terminal(LaunchTest):
         launch = self.sh(2, "echo width:$DDPRUN_COLUMNS")
         self.assert_ended(launch, 0)
         self.assertIn("[1] width:\n", launch.out)
-
-    @unittest.skipUnless(DDP_TRAIN, "no ddp-train; needs build without sanitizers")
-    def test_a_training_shows_its_bar(self):
-        shown = self.shown("-np", "2", DDP_TRAIN, "--epochs", "2", "--plot", "none")
-        self.assertRegex(shown, r"\[0\] epoch   1/2    \S+ +\d+ %.*\r")  # under way
-        shown = shown.replace("\x1b[K", "")
-        self.assertRegex(shown, r"\[0\] epoch   2/2    \S+  loss .*images/s\r\n")
-        for line in re.split(r"[\r\n]+", shown):
-            self.assertLessEqual(len(line), 80)
-
-    @unittest.skipUnless(DDP_TRAIN, "no ddp-train; needs build without sanitizers")
-    def test_a_training_prints_into_no_connection(self):
-        """Its stdout is closed, and the ranks use TCP."""
-        launch = self.sh(2, f"DDP_HOST_ID=$RANK exec {DDP_TRAIN} --model toy --epochs 2 --plot none >&-")
-        self.assert_ended(launch, 0)
-        self.assertEqual(launch.out + launch.err, "")
 
 
 class Input(LaunchTest):

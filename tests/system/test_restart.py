@@ -5,13 +5,11 @@ import os
 import signal
 import sys
 import time
-import unittest
 
 from launch import LaunchTest, held, main, marked, needs_gpus, parent_of, wait_until
 from test_store import ADD
 
 PYTHON = sys.executable
-TRAINER = os.environ.get("DDP_TRAIN")
 N = "TORCHELASTIC_RESTART_COUNT"
 AGAIN = "ddprun: all ranks are started again, attempt "
 
@@ -285,18 +283,6 @@ class Restart(LaunchTest):
                          "--progress-file", "/held", env=held(HOLD_STAT="/held"))
         self.assert_ended(launch, 0)
         self.assertIn("--progress-file '/held': no answer in 2 s", launch.err)
-
-    @unittest.skipUnless(TRAINER, "no ddp-train; needs build without sanitizers")
-    def test_progress_by_checkpoints_of_the_trainer(self):
-        """An epoch more in each of three attempts, and then no more."""
-        file = self.path("checkpoint")
-        launch = self.sh(2, f'N=${N}; [ $N -lt 3 ] || N=2; [ -e {file} ] && R=--resume; {TRAINER} '
-                         '--model linreg --data synthetic --plot none --epochs $((N + 1)) '
-                         f'--checkpoint {file} $R || exit 1; exit 3', "--max-restarts", 50,
-                         "--max-no-progress", 2, "--progress-file", file)
-        self.assert_ended(launch, 93)
-        self.assertEqual(launch.err.count(AGAIN), 4)
-        self.assertNotIn("status 1 ", launch.err)
 
     def test_the_wait_gets_longer_and_progress_ends_that(self):
         launch = self.sh(1, f'[ ${N} = 7 ] && echo ddprun.checkpoint 1; [ ${N} -lt 8 ] && exit 3; exit 0',

@@ -143,7 +143,7 @@ static int handle_spawned(struct job *j, unsigned node, const struct frame *f,
     if (j->spawned_ns > 0 || ++j->spawned_nodes < j->plan->nnodes)
         return 0;
     j->spawned_ns = now_ns();
-    if (j->restart.attempt == 0)
+    if (j->ready_ns == 0)
         j->ready_ns = j->spawned_ns;
     JOB_HOOKS(j, ranks_started);
     return 0;

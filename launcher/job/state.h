@@ -171,7 +171,7 @@ struct job {
     int64_t created_ns;
     int64_t counted_ns; /* when the launcher counted the last exit of a rank */
     int64_t started_ns, spawned_ns, last_exit_ns; /* of this attempt */
-    int64_t ready_ns;                             /* spawned_ns of the first */
+    int64_t ready_ns;                             /* the first spawned_ns */
 };
 
 /* Loops over all nodes: EACH_NODE (j, n) { ... }, and what is so of any of them, or of

@@ -1,7 +1,8 @@
 /* hold_start.c - preloaded into ddprun: the thread of an agent that has started a rank
- * tells nobody of it before the file $HOLD_START_UNTIL exists; stat() of the file
- * $HOLD_STAT, and making files in the directory $HOLD_MKOSTEMP, do not return, as on a
- * dead file server; nor, in a rank of the first attempt, a rename to $HOLD_RENAME
+ * tells nobody of it before the file $HOLD_START_UNTIL.N exists, with N as of how many
+ * starts before; stat() of the file $HOLD_STAT, and making files in the directory
+ * $HOLD_MKOSTEMP, do not return, as on a dead file server; nor, in a rank of the first
+ * attempt, a rename to $HOLD_RENAME
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,9 +18,14 @@
 /* The thread's first step after a start (reap_order() in launcher/transport/reap.c). */
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
+    static int before; /* one thread only */
     const char *until = getenv("HOLD_START_UNTIL");
-    while (until && gettid() != getpid() && access(until, F_OK) < 0)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (until && gettid() != getpid()) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s.%d", until, before++);
+        while (access(path, F_OK) < 0)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
     return (int)syscall(SYS_epoll_ctl, epfd, op, fd, event);
 }
 

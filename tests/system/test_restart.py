@@ -49,6 +49,19 @@ class Restart(LaunchTest):
         self.assertIn("in 3 attempts, ", lines[5])
         self.assertEqual(len(lines), 6)
 
+    def test_an_attempt_that_fails_before_all_ranks_have_started(self):
+        """Rank 1 runs already, but the thread that has started it has not reported it yet."""
+        gate = self.path("gate")
+        launch = self.start_sh(
+            2, f'[ $RANK = 1 ] || : >{gate}.0; [ ${N} = 0 ] || exit 0; [ $RANK = 0 ] && exit 3; exec sleep 60',
+            "--max-restarts", 1, "--report", "--log-level", "agent=debug", env=held(HOLD_START_UNTIL=gate))
+        self.wait_for(launch, "active -> terminating", "err")
+        for start in range(1, 4):
+            self.write(f"gate.{start}", "")
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertRegex(ours(launch)[-1], r"2 ranks on 1 host: all started after .* in 2 attempts, ")
+
     def test_what_a_failed_rank_left_delays_no_attempt(self):
         launch = self.sh(1, f"[ ${N} = 0 ] || exit 0; (sleep 0.9; echo late) & exit 3", "--max-restarts", 1)
         self.assert_ended(launch, 0)

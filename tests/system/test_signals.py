@@ -42,14 +42,14 @@ class Ranks(LaunchTest):
 
     def test_sigterm_lets_one_clean_up_that_the_agent_has_not_heard_of(self):
         """It runs already, but the thread that has started it has not reported it yet."""
-        up, gate = self.path("up"), self.path("gate")
+        up = self.path("up")
         launch = self.start_sh(
             1, f"trap 'echo cleaned; exit 0' TERM; : >{up}; sleep 60 & wait", "--log-level", "agent=debug",
-            *PATIENT, env=held(HOLD_START_UNTIL=gate))
+            *PATIENT, env=held(HOLD_START_UNTIL=self.path("gate")))
         self.assertTrue(wait_until(lambda: os.path.exists(up)), launch.err)
         launch.signal(signal.SIGTERM)
         self.wait_for(launch, "active -> terminating", "err")
-        self.write("gate", "")
+        self.write("gate.0", "")
         launch.wait()
         self.assert_ended(launch, 143)
         self.assertEqual(launch.out, "cleaned\n")

@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -34,17 +35,16 @@ static void note(struct tcp *n, int rank, enum tcp_channel ch, bool send)
 
 static const struct stream none = {-1, -1};
 
-struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch)
+struct peer *tcp_peer(struct tcp *n, int rank)
 {
-    if (ch < TCP_NCHANNELS)
-        return &n->streams[rank].of[ch];
-    struct peer *of = tcp_peer(n, rank);
-    if (!of->further) {
-        of->further = xcalloc(TCP_FURTHER, sizeof *of->further);
-        for (int i = 0; i < TCP_FURTHER; i++)
-            of->further[i] = none;
-    }
-    return &of->further[ch - TCP_NCHANNELS];
+    struct peer *p = n->peers[rank];
+    if (p)
+        return p;
+    p = xcalloc(1, sizeof *p);
+    for (int ch = 0; ch < TCP_ALL_CHANNELS; ch++)
+        p->streams[ch] = none;
+    atomic_thread_fence(memory_order_release); /* for tcp_close_copies() */
+    return n->peers[rank] = p;
 }
 
 /* Make tcp_stream()->out usable: our own stream, the one the peer has opened, or a
@@ -164,7 +164,7 @@ bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err)
 
 bool tcp_has_stream(const struct tcp *n, int rank)
 {
-    return tcp_receiving_fd(&n->streams[rank].of[TCP_MESSAGE]) >= 0;
+    return n->peers[rank] && tcp_receiving_fd(&n->peers[rank]->streams[TCP_MESSAGE]) >= 0;
 }
 
 bool tcp_interested(const struct tcp *n)
@@ -237,7 +237,7 @@ bool tcp_still_needs(struct tcp *n, int rank)
         if (w->rank == rank && (is_missing(n, w) || is_silent(n, w)))
             return true;
     }
-    return n->peers && n->peers[rank].watched;
+    return tcp_peer(n, rank)->watched;
 }
 
 /* Half of the descriptors are left to the user. */
@@ -247,76 +247,60 @@ static bool may_open(const struct tcp *n)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 && n->nlooking < limit.rlim_cur / 2;
 }
 
-/* Its streams go to n->polled, from *np on; one is opened if there is none, which
- * *opened counts. 0, or -1 when the rank cannot be reached. */
-static int look_at(struct tcp *n, int rank, size_t *np, int *opened, struct ddp_err *err)
+/* Has it gone, as its streams show? One is opened if there is none, which *opened counts.
+ * 0, or -1. */
+static int look_at(struct tcp *n, int rank, int *opened, struct ddp_err *err)
 {
-    const struct streams *s = &n->streams[rank];
+    const struct peer *p = tcp_peer(n, rank);
+    struct pollfd fds[2 * TCP_NCHANNELS];
     bool begun = tcp_connecting(n, rank, TCP_COLL) != NULL;
-    if (!tcp_any_stream(s) && (begun || (*opened < OPENED && may_open(n)))) {
+    if (!tcp_any_stream(p) && (begun || (*opened < OPENED && may_open(n)))) {
         *opened += !begun;
         n->nlooking += !begun;
         TRY(tcp_connect(n, rank, TCP_COLL, 0, err));
     }
-    for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
-        tcp_add_polled(n, np, s->of[ch].in, POLLRDHUP);
-        tcp_add_polled(n, np, s->of[ch].out, POLLRDHUP);
+    for (int ch = 0; ch < TCP_NCHANNELS; ch++) { /* poll() passes -1 over */
+        fds[2 * ch] = (struct pollfd){.fd = p->streams[ch].in, .events = POLLRDHUP};
+        fds[2 * ch + 1] = (struct pollfd){.fd = p->streams[ch].out, .events = POLLRDHUP};
     }
-    return 0;
-}
-
-static int rank_of_stream(const struct tcp *n, int fd)
-{
-    for (int r = 0; r < n->layout->size; r++) {
-        for (int ch = 0; ch < TCP_NCHANNELS; ch++) {
-            if (n->streams[r].of[ch].in == fd || n->streams[r].of[ch].out == fd)
-                return r;
-        }
-    }
-    return -1;
+    return poll(fds, ARRAY_LEN(fds), 0) > 0 ? tcp_gone(n, rank, "connection closed", err)
+                                            : 0;
 }
 
 /* One that has left has left nothing undone, or is to blame. */
 static int check_left(const struct tcp *n, int rank, struct ddp_err *err)
 {
-    return n->peers[rank].left > n->watched_in
+    return n->peers[rank]->left > n->watched_in
                ? 0
                : layout_blame(n->layout, rank, "has left the group", err);
 }
 
 int tcp_look(struct tcp *n, struct ddp_err *err)
 {
-    size_t np = 0;
     int opened = 0;
     for (size_t i = 0; i < n->ninterests; i++) {
         const struct interest *w = &n->interests[i];
         bool silent = is_silent(n, w);
         if (silent)
             tcp_gone(n, w->rank, "its host does not answer", err);
-        if (silent || (is_missing(n, w) && look_at(n, w->rank, &np, &opened, err) < 0))
+        if (silent || (is_missing(n, w) && look_at(n, w->rank, &opened, err) < 0))
             return w->rank;
     }
-    for (int rank = 0; n->peers && rank < n->layout->size; rank++) {
-        if (n->peers[rank].watched &&
-            (n->peers[rank].left > 0 ? check_left(n, rank, err)
-                                     : look_at(n, rank, &np, &opened, err)) < 0)
+    for (int rank = 0; rank < n->layout->size; rank++) {
+        const struct peer *p = n->peers[rank];
+        if (p && p->watched &&
+            (p->left > 0 ? check_left(n, rank, err) : look_at(n, rank, &opened, err)) < 0)
             return rank;
-    }
-    bool any = np > 0 && poll(n->polled, np, 0) > 0;
-    for (size_t i = 0; any && i < np; i++) {
-        if (n->polled[i].revents == 0)
-            continue;
-        int gone = rank_of_stream(n, n->polled[i].fd);
-        tcp_gone(n, gone, "connection closed", err);
-        return gone;
     }
     return -1;
 }
 
 void tcp_watch_none(struct tcp *n, uint64_t number)
 {
-    for (int rank = 0; n->peers && rank < n->layout->size; rank++)
-        n->peers[rank].watched = false;
+    for (int rank = 0; rank < n->layout->size; rank++) {
+        if (n->peers[rank])
+            n->peers[rank]->watched = false;
+    }
     n->watched_in = number;
 }
 
@@ -337,9 +321,7 @@ struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
     n->listener = listeners->tcp_fd;
     listeners->tcp_fd = -1;
     n->token = layout->members[layout->rank].token;
-    n->streams = xcalloc((size_t)layout->size, sizeof *n->streams);
-    for (int r = 0; r < layout->size; r++)
-        n->streams[r] = (struct streams){{none, none}};
+    n->peers = xcalloc((size_t)layout->size, sizeof *n->peers);
     return n;
 }
 
@@ -351,27 +333,24 @@ static void close_stream(struct stream *s)
     *s = none;
 }
 
-static void close_streams(struct tcp *n, bool further)
+static void close_streams(struct tcp *n)
 {
     for (int r = 0; r < n->layout->size; r++) {
-        for (int ch = 0; ch < TCP_NCHANNELS; ch++)
-            close_stream(&n->streams[r].of[ch]);
-        further = further && n->peers;
-        for (int i = 0; further && n->peers[r].further && i < TCP_FURTHER; i++)
-            close_stream(&n->peers[r].further[i]);
+        for (int ch = 0; n->peers[r] && ch < TCP_ALL_CHANNELS; ch++)
+            close_stream(&n->peers[r]->streams[ch]);
     }
 }
 
 void tcp_close_copies(struct tcp *n)
 {
-    close_streams(n, false); /* a thread may have been making further ones */
+    close_streams(n);
     close_fd(&n->listener);
     n->listener = -1;
 }
 
 void tcp_close_streams(struct tcp *n)
 {
-    close_streams(n, true);
+    close_streams(n);
     tcp_forget_all_connecting(n);
     n->ninterests = 0;
     n->expects = false;
@@ -384,9 +363,14 @@ void tcp_destroy(struct tcp *n)
     tcp_close_streams(n);
     close_fd(&n->listener);
     tcp_forget_reports(n);
+    for (int r = 0; r < n->layout->size; r++) {
+        if (n->peers[r])
+            free(n->peers[r]->calls);
+        free(n->peers[r]);
+    }
     free(n->interests);
     free(n->polled);
     free(n->turn);
-    free(n->streams);
+    free(n->peers);
     free(n);
 }

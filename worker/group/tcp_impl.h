@@ -31,23 +31,10 @@ struct stream {
     int out, in;
 };
 
-/* The streams of a channel and rank. */
-struct streams {
-    struct stream of[TCP_NCHANNELS];
-};
-
-enum { TCP_FURTHER = TCP_ALL_CHANNELS - TCP_NCHANNELS };
-
 /* The descriptor that data from the rank come by. */
 static inline int tcp_receiving_fd(const struct stream *s)
 {
     return s->in >= 0 ? s->in : s->out;
-}
-
-static inline bool tcp_any_stream(const struct streams *s)
-{
-    return tcp_receiving_fd(&s->of[TCP_COLL]) >= 0 ||
-           tcp_receiving_fd(&s->of[TCP_MESSAGE]) >= 0;
 }
 
 struct accepted {
@@ -65,15 +52,22 @@ struct accepted {
     } received;
 };
 
-/* What this rank notes of another one. */
+/* What this rank has of another one. */
 struct peer {
+    struct stream streams[TCP_ALL_CHANNELS];
     uint64_t reported; /* my last call that was reported to it */
     uint64_t left;     /* without an error: 1 + the collectives it had entered; else 0 */
     bool watched;      /* see tcp_watch() */
-    struct stream *further;     /* owned: TCP_FURTHER more streams; NULL until used */
     struct recent_calls *calls; /* owned: what it has reported, until this rank has
                                  entered these calls, too; or NULL */
 };
+
+/* Is there one to or from it? NULL: no. */
+static inline bool tcp_any_stream(const struct peer *p)
+{
+    return p && (tcp_receiving_fd(&p->streams[TCP_COLL]) >= 0 ||
+                 tcp_receiving_fd(&p->streams[TCP_MESSAGE]) >= 0);
+}
 
 struct interest {
     int rank;
@@ -104,7 +98,7 @@ struct tcp {
     const struct layout *layout;   /* borrowed from the group */
     int listener;                  /* owned */
     const unsigned char *token;    /* borrowed from the layout: mine */
-    struct streams *streams;       /* owned, by rank */
+    struct peer **peers;           /* owned, by rank; NULL until used */
     struct accepted *accepted;     /* owned */
     struct connecting *connecting; /* owned, as are the descriptors */
     struct interest *interests;    /* owned */
@@ -115,7 +109,6 @@ struct tcp {
     const uint64_t *entered; /* borrowed from the group: collectives entered */
     bool reported;           /* why another rank's group broke is in: */
     struct failure_report report;
-    struct peer *peers;        /* owned, by rank; NULL until used */
     uint64_t watched_in;       /* the collective that ranks are watched in */
     size_t nreports;           /* of calls, in `peers` */
     size_t nlooking;           /* streams opened by tcp_look() */
@@ -123,8 +116,12 @@ struct tcp {
     struct contacts reporting; /* those to which calls are being reported */
 };
 
-/* It exists for every rank and channel; further ones are made when first asked for. */
-struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch);
+/* Made when first asked for, without a connection. */
+struct peer *tcp_peer(struct tcp *n, int rank);
+static inline struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch)
+{
+    return &tcp_peer(n, rank)->streams[ch];
+}
 /* Put a descriptor in n->polled[*np]; nothing if it is -1. */
 void tcp_add_polled(struct tcp *n, size_t *np, int fd, short events);
 /* Sets `err` to "rank 3 on node02 has gone (`how`)"; returns -1. */
@@ -145,8 +142,6 @@ int tcp_error_of(int fd); /* its pending error, or 0 */
 bool tcp_is_silent(int fd);
 /* Options of a connection that data go by. */
 void tcp_prepare_to_send(int fd);
-
-struct peer *tcp_peer(struct tcp *n, int rank);
 
 void tcp_forget_reports(struct tcp *n);
 

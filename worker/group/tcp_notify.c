@@ -48,13 +48,6 @@ enum tcp_answer tcp_answers(const struct tcp *n, int rank)
     return answers ? TCP_ANSWERS : TCP_REFUSES;
 }
 
-struct peer *tcp_peer(struct tcp *n, int rank)
-{
-    if (!n->peers)
-        n->peers = xcalloc((size_t)n->layout->size, sizeof *n->peers);
-    return &n->peers[rank];
-}
-
 /* ---- receiving reports ---- */
 
 /* What follows a hello. */
@@ -184,7 +177,7 @@ static bool gets_report(const struct tcp *n, int rank, int culprit,
     if (rank == culprit || layout_is_here(n->layout, rank))
         return false;
     return (audience == TCP_TO_ALL && n->layout->size <= MOST_CONTACTS) ||
-           tcp_any_stream(&n->streams[rank]);
+           tcp_any_stream(n->peers[rank]);
 }
 
 /* Begin to connect to a rank; false with errno: it cannot be. */
@@ -309,13 +302,13 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
 bool tcp_recv_calls(struct tcp *n, int *rank, struct recent_calls *theirs)
 {
     for (int r = 0; n->nreports > 0 && r < n->layout->size; r++) {
-        struct recent_calls *calls = n->peers[r].calls;
+        struct recent_calls *calls = n->peers[r] ? n->peers[r]->calls : NULL;
         if (!calls || calls->call[0].number > *n->entered)
             continue;
         *rank = r;
         *theirs = *calls;
         free(calls);
-        n->peers[r].calls = NULL;
+        n->peers[r]->calls = NULL;
         n->nreports--;
         return true;
     }
@@ -341,7 +334,7 @@ void tcp_send_calls(struct tcp *n, const struct recent_calls *mine)
     for (size_t i = 0; i < n->ninterests; i++)
         begin_report(n, n->interests[i].rank, number);
     for (int r = 0; r < n->layout->size; r++) {
-        if (tcp_peer(n, r)->watched)
+        if (n->peers[r] && n->peers[r]->watched)
             begin_report(n, r, number);
     }
     contacts_run(n, &n->reporting, REPORT_MS, HELLO_CALLS, mine, sizeof *mine, NULL);
@@ -355,10 +348,5 @@ void tcp_forget_reports(struct tcp *n)
         close(c->fd);
         free(c);
     }
-    for (int r = 0; n->peers && r < n->layout->size; r++) {
-        free(n->peers[r].calls);
-        free(n->peers[r].further);
-    }
     contacts_close(&n->reporting);
-    free(n->peers);
 }

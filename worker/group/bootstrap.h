@@ -54,6 +54,11 @@ void bootstrap_pause(struct bootstrap *m, int *pause_ms, int most_ms);
 /* tcp://, on rank 0 that listens already. */
 int bootstrap_tcp_serve(struct bootstrap *m, int listener, struct ddp_err *err);
 
+/* tcp://, at an address that all ranks have found: on rank 0 there is a `listener`, or
+ * -1. `word` shows others that this is their group. */
+int bootstrap_at(const struct bootstrap *m, const char *addr, int port, const char *word,
+                 int listener, struct ddp_err *err);
+
 /* tcp://, where another way carries rank 0's address: rank 0 listens at a free port and
  * has "PORT@ADDRESS@WORD" in `value`, with a random word by which the others show that
  * they have read it; share() gives the others what rank 0 has; then cards are exchanged.

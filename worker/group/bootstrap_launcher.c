@@ -57,7 +57,7 @@ static bool has_step(void)
            getenv("SLURM_JOB_ID");
 }
 
-static int share_by_step(struct bootstrap *m, struct ddp_err *err)
+static int meet_by_step(const struct bootstrap *m, struct ddp_err *err)
 {
     long number = atol(getenv("SLURM_JOB_ID")) * 16 + atol(getenv("SLURM_STEP_ID"));
     const char *list = getenv("SLURM_STEP_NODELIST"), *here = getenv("SLURMD_NODENAME");
@@ -69,14 +69,9 @@ static int share_by_step(struct bootstrap *m, struct ddp_err *err)
                        "rank 0 runs on %s, which is not the first host of this step "
                        "(%s): set MASTER_ADDR and MASTER_PORT, or DDP_MEETING",
                        here, list);
-    struct bootstrap tcp = *m;
-    OWNED char *name = xasprintf("%ld/%s", number, m->name);
-    tcp.port = STEP_PORT + (int)((unsigned long)number % STEP_PORTS);
-    snprintf(tcp.addr, sizeof tcp.addr, "%s", host);
-    snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
-    tcp.place = tcp.made;
-    tcp.name = name;
-    return bootstrap_tcp(&tcp, err);
+    OWNED char *word = xasprintf("%ld", number);
+    return bootstrap_at(m, host, STEP_PORT + (int)((unsigned long)number % STEP_PORTS),
+                        word, -1, err);
 }
 
 int bootstrap_launcher(struct bootstrap *m, struct ddp_err *err)
@@ -93,7 +88,7 @@ int bootstrap_launcher(struct bootstrap *m, struct ddp_err *err)
         return bootstrap_by_value(m, protocols[i].share, protocols[i].name, err);
     }
     if (has_step())
-        return share_by_step(m, err);
+        return meet_by_step(m, err);
     return err_set(
         err,
         "MASTER_ADDR is not set: rank %d of %d does not know where to meet the "

@@ -279,19 +279,18 @@ static int open_listener(const struct card *card, char value[BOOTSTRAP_VALUE],
     return listener;
 }
 
-/* The address that all ranks have now. */
-static int exchange_at(struct bootstrap *m, int listener, const char *value,
-                       const char *source, struct ddp_err *err)
+int bootstrap_at(const struct bootstrap *m, const char *addr, int port, const char *word,
+                 int listener, struct ddp_err *err)
 {
     struct bootstrap tcp = *m;
-    char word[32];
-    if (sscanf(value, "%d@%255[^@]@%31s", &tcp.port, tcp.addr, word) != 3)
-        return err_set(err, "%s carries '%s' for rank 0's address", source, value);
     OWNED char *name = xasprintf("%s %s", word, m->name);
-    snprintf(tcp.made, sizeof tcp.made, "%s:%d", tcp.addr, tcp.port);
-    tcp.place = tcp.made;
+    tcp.port = port;
     tcp.name = name;
-    return listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, err) : visit(&tcp, err);
+    tcp.place = tcp.made;
+    snprintf(tcp.addr, sizeof tcp.addr, "%s", addr);
+    snprintf(tcp.made, sizeof tcp.made, "%s:%d", addr, port);
+    return listener >= 0 ? bootstrap_tcp_serve(&tcp, listener, err)
+                         : bootstrap_tcp(&tcp, err);
 }
 
 int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, const char *source,
@@ -303,7 +302,11 @@ int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, const char
     if (m->rank == 0 && listener < 0)
         return -1;
     TRY(share(m, value, err));
-    return exchange_at(m, listener, value, source, err);
+    int port;
+    char addr[sizeof m->addr], word[32];
+    if (sscanf(value, "%d@%255[^@]@%31s", &port, addr, word) != 3)
+        return err_set(err, "%s carries '%s' for rank 0's address", source, value);
+    return bootstrap_at(m, addr, port, word, listener, err);
 }
 
 int bootstrap_tcp(struct bootstrap *m, struct ddp_err *err)

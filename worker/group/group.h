@@ -22,8 +22,8 @@ enum request_kind {
 struct patience {
     int64_t timeout_ms; /* 0: the group's */
     int64_t until;      /* now_ms() when to give up without an error; 0: never */
-    int64_t began;      /* 0: not yet; the times of a wait in several parts stay */
-    int64_t stopped;    /* ms since then in which this process did not run */
+    int64_t began;      /* 0: not yet; the times of a wait in several parts stay. Moved by
+                           those in which this process did not run */
     int64_t looked;     /* when liveness was last checked */
     int64_t moved_ns;   /* when data moved last, and how often they had: */
     uint64_t moves;

@@ -151,7 +151,8 @@ static void make(struct layout *l, const struct card *cards)
     number_hosts(l, cards);
     l->host_names = xcalloc((size_t)l->nhosts, sizeof *l->host_names);
     for (int h = 0; h < l->nhosts; h++)
-        l->host_names[h] = xstrdup(cards[*layout_host(l, h, &n)].host_name);
+        memcpy(l->host_names[h], cards[*layout_host(l, h, &n)].host_name,
+               sizeof l->host_names[h]);
 }
 
 int layout_from_cards(struct layout *l, int rank, int size, const struct card *cards,
@@ -180,8 +181,6 @@ void layout_single(struct layout *l)
 
 void layout_finish(struct layout *l)
 {
-    for (int h = 0; l->host_names && h < l->nhosts; h++)
-        free(l->host_names[h]);
     free(l->host_names);
     free(l->members);
     free(l->by_host);

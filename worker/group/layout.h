@@ -58,11 +58,11 @@ struct layout {
     int rank, size;
     struct member *members; /* owned, by rank */
     int nhosts;
-    int *by_host;      /* owned: the ranks, host by host */
-    int *host_start;   /* owned, nhosts + 1: where each host begins in by_host */
-    char **host_names; /* owned */
-    int *world_ranks;  /* owned: the ranks' numbers in the first group of the family; NULL
-                          where they are the same */
+    int *by_host;           /* owned: the ranks, host by host */
+    int *host_start;        /* owned, nhosts + 1: where each host begins in by_host */
+    char (*host_names)[68]; /* owned: as in the cards */
+    int *world_ranks; /* owned: the ranks' numbers in the first group of the family; NULL
+                         where they are the same */
 };
 
 /* Listen; the card gets the port and a new token. To be closed also after a failure, when

@@ -404,7 +404,7 @@ static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
         p->reported = true;
         hang_info_set(g, waited);
     }
-    if (waited - p->stopped < most)
+    if (waited < most)
         return 0;
     ddp_explain_wait(g, (double)most / 1000, err);
     TRY(group_adopt_failure(g, err)); /* another deadline passed before ours */
@@ -431,7 +431,7 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
         int64_t now = now_ns(), left = LOOK_MS, took = last > 0 ? now / MS - last : 0;
         if (p->began == 0)
             p->began = p->looked = now / MS;
-        p->stopped += took - limit_count_ms(took, LOOK_MS);
+        p->began += took - limit_count_ms(took, LOOK_MS);
         last = now / MS;
         note_moves(g, p, now);
         bool sleepy = now - p->moved_ns >= g->spin_ns;

@@ -25,7 +25,6 @@ static struct device *host_open(const struct device_job *job, struct ddp_err *er
 
 static void host_close(struct device *d, bool under_way)
 {
-    (void)under_way;
     free(d);
 }
 
@@ -56,7 +55,6 @@ static int host_take(struct device *d, size_t i, float by, struct ddp_err *err)
 {
     const struct ddp_param *p = &d->job.params[i];
     float *g = reducer_grads(d->job.reducer) + d->job.blocks[i].offset;
-    (void)err;
     if (p->grad)
         memcpy(g, p->grad, p->count * sizeof *g);
     d->job.optim->kernels->scale(g, (int64_t)p->count, by);
@@ -65,7 +63,7 @@ static int host_take(struct device *d, size_t i, float by, struct ddp_err *err)
 
 static int host_reduce(struct device *d, const struct param *block, struct ddp_err *err)
 {
-    (void)err; /* reducer_finish() returns errors */
+    /* reducer_finish() returns errors */
     reducer_ready(block->offset, block->count, d->job.reducer);
     return 0;
 }
@@ -91,14 +89,11 @@ static int host_share(struct device *d, struct ddp_err *err)
 
 static float *host_fetch(struct device *d, bool states, struct ddp_err *err)
 {
-    (void)states;
-    (void)err;
     return d->weights;
 }
 
 static int host_give_back(struct device *d, bool changed, struct ddp_err *err)
 {
-    (void)err;
     if (changed)
         copy_weights(d, true);
     return 0;

@@ -4,28 +4,25 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/offload.h"
 #include "common/output_path.h"
-#include "common/thread.h"
 
-#include <poll.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>
 
 /* While a rank writes, the ranks meet this often in a collective, in which a dead one is
  * noticed. They do so for at most REPLICA_PATIENCE timeouts of the group. */
-enum { ROUND_MS = 1000, LOOK_MS = 5, TELL_MS = 60 * 1000 };
+enum { ROUND_MS = 1000, TELL_MS = 60 * 1000 };
 
 struct saver {
     struct ddp_group *group; /* borrowed */
     char *place;             /* owned; links are followed once */
     const char *refused;     /* why not; NULL: they were */
     size_t shard_bytes;
-    bool leads;   /* this is rank 0 */
-    int run_lock; /* rank 0's; while the thread writes, it is the thread's */
-    pthread_t thread;
-    bool writing;                /* the thread runs */
-    bool stuck;                  /* and is not waited for any more */
+    bool leads;              /* this is rank 0 */
+    int run_lock;            /* rank 0's; while the thread writes, it is the thread's */
+    struct offload *writing; /* owned: the thread; NULL: none runs */
+    bool stuck;              /* it is not waited for any more */
     struct checkpoint *snapshot; /* owned */
     atomic_bool cancelled;
     uint64_t step;         /* of `snapshot` */
@@ -61,9 +58,9 @@ int saver_prepare(struct saver *s, saver_slow_fn on_slow, void *arg, struct ddp_
     return checkpoint_lock(s->place, &s->run_lock, err);
 }
 
-static void *write_it(void *arg)
+static void write_it(void *arg)
 {
-    struct saver *s = arg;
+    struct saver *s = *(struct saver **)arg;
     if (s->leads && checkpoint_lock(s->place, &s->run_lock, &s->why) < 0)
         s->rc = err_prefix(&s->why, "no checkpoint");
     else
@@ -71,21 +68,16 @@ static void *write_it(void *arg)
                                  s->leads ? &s->run_lock : NULL, &s->path, &s->why);
     if (s->rc == 0 && s->leads)
         atomic_store(&s->done, s->step);
-    return NULL;
 }
 
-/* Waits until the thread has ended, for `ms` at most; false: it is still writing. (glibc
- * has had pthread_clockjoin_np() since 2.31 only.) */
+/* Waits until the thread has ended, for `ms` at most; false: it is still writing. */
 static bool is_idle(struct saver *s, int64_t ms)
 {
-    int64_t until = now_ms() + ms;
-    while (s->writing && pthread_tryjoin_np(s->thread, NULL) != 0) {
-        if (now_ms() >= until)
-            return false;
-        poll(NULL, 0, LOOK_MS);
+    if (s->writing && offload_wait(s->writing, ms)) {
+        offload_end(s->writing);
+        s->writing = NULL;
     }
-    s->writing = false;
-    return true;
+    return !s->writing;
 }
 
 /* The same after a failure; a thread that was stuck before is only looked at. */
@@ -181,9 +173,9 @@ int saver_start(struct saver *s, const struct replica *r, const struct train_sta
                                   s->shard_bytes, id, extra);
     s->step = at->step;
     atomic_store(&s->cancelled, false);
-    s->writing = s->snapshot && thread_start(&s->thread, write_it, s) == 0;
-    if (s->snapshot && !s->writing)
-        s->rc = err_set(&s->why, "no checkpoint: cannot start a thread");
+    if (s->snapshot &&
+        !(s->writing = offload_begin(write_it, &s, sizeof(void *), &s->why)))
+        s->rc = err_prefix(&s->why, "no checkpoint");
     s->stalled_ns += now_ns() - began;
     return 0;
 }

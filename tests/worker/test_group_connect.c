@@ -110,6 +110,43 @@ TEST(lost_syns_are_waited_out)
     assert_team(&(struct team){.size = 6, .layout = "abcdef"}, check_incast, NULL);
 }
 
+static _Atomic int *gave_up; /* has rank 1? Shared by the ranks */
+
+/* Rank 0 has a child when its connection is not complete, which outlives it and shall not
+ * hide its end. */
+static void check_orphan(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    int word = 7;
+    if (ddp_group_rank(g) == 0) {
+        unacked_until_ms = now_ms() + 300;
+        struct ddp_request *out = ddp_isend(g, &word, sizeof word, 1, 0, &err);
+        team_assert(g, out, "%s", err.text);
+        if (fork() == 0) {
+            for (int i = 0; i < 4000 && !*gave_up; i++)
+                poll(NULL, 0, 5);
+            _exit(0);
+        }
+        team_ok(g, ddp_wait(out, &err));
+        team_ok(g, ddp_recv(g, &word, sizeof word, 1, 0, &err));
+        raise(SIGKILL);
+    }
+    team_ok(g, ddp_recv(g, &word, sizeof word, 0, 0, &err));
+    team_ok(g, ddp_send(g, &word, sizeof word, 0, 0, &err));
+    struct team_watch began = team_watch();
+    bool dead = ddp_recv(g, &word, sizeof word, 0, 0, &err) < 0,
+         soon = team_is_soon(began);
+    *gave_up = 1;
+    team_assert(g, dead && soon && strstr(err.text, "rank 0 on"), "%s", err.text);
+}
+
+TEST(a_child_does_not_keep_a_connection_that_was_being_made)
+{
+    gave_up = team_shared(sizeof *gave_up);
+    assert_team(&(struct team){.size = 2, .layout = "ab", .expect_dead = 1 + 0},
+                check_orphan, NULL);
+}
+
 /* Two ranks connect to each other at the same time, and acknowledgements are late: each
  * accepts the other's connection while its own waits. */
 static void check_crossing(struct ddp_group *g, const void *arg)

@@ -341,11 +341,20 @@ static void close_streams(struct tcp *n)
     }
 }
 
+static void close_copy(int *fd)
+{
+    close_fd(fd);
+    *fd = -1;
+}
+
 void tcp_close_copies(struct tcp *n)
 {
     close_streams(n);
-    close_fd(&n->listener);
-    n->listener = -1;
+    for (struct connecting *c = n->connecting; c; c = c->next)
+        close_copy(&c->fd);
+    for (struct accepted *c = n->accepted; c; c = c->next)
+        close_copy(&c->fd);
+    close_copy(&n->listener);
 }
 
 void tcp_close_streams(struct tcp *n)

@@ -226,8 +226,9 @@ int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
     int64_t until_ns = c ? 0 : now_ns() + wait_ms * INT64_C(1000000);
     int rc;
     if (!c) {
-        c = *at = xcalloc(1, sizeof *c);
+        c = xcalloc(1, sizeof *c);
         *c = (struct connecting){.rank = rank, .ch = ch, .fd = -1, .pause_ms = PAUSE_MS};
+        *at = c; /* now whole: tcp_close_copies() */
     }
     if (c->fd < 0 && now_ms() < c->again_ms)
         return 0;

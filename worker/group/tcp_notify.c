@@ -345,7 +345,7 @@ void tcp_forget_reports(struct tcp *n)
     while (n->accepted) {
         struct accepted *c = n->accepted;
         n->accepted = c->next;
-        close(c->fd);
+        close_fd(&c->fd);
         free(c);
     }
     contacts_close(&n->reporting);

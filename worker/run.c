@@ -78,6 +78,23 @@ int run_exit_code(const struct run *run)
     return 0;
 }
 
+/* One rank says it: rank 0, or if that is late, rank 1. */
+static void on_late(void *arg, double seconds)
+{
+    const struct run *run = arg;
+    struct ddp_err why;
+    if (run->rank > 1 || (run->rank == 1 && !group_is_late(run->group, 0)))
+        return;
+    ddp_explain_wait(run->group, seconds, &why);
+    fprintf(stderr, "ddp-train: waiting, as for a slow file system:%s\n",
+            strchr(why.text, ':') + 1); /* behind the name of the call */
+}
+
+int run_agree_late(struct run *run, int rc, int *culprit, struct ddp_err *err)
+{
+    return replica_agree_late(run->group, rc, on_late, run, culprit, err);
+}
+
 /* ---- opening ---- */
 
 /* All ranks of a host look before one of them allocates. What this run does not touch, as
@@ -270,7 +287,7 @@ int run_open(struct run *run, struct ddp_err *err)
     const struct train_config *c = run->c;
     TRY(join(run, err));
     int rc = prepare(run, err);
-    TRY(replica_agree_late(run->group, rc, &run->culprit, err));
+    TRY(run_agree_late(run, rc, &run->culprit, err));
     TRY(regroup(run, err));
     run->culprit = 0; /* rank 0 prints what all ranks have found */
     TRY(run_check_agreement(run, err));
@@ -317,7 +334,7 @@ int run_finish(struct run *run, struct ddp_err *err)
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();
-    TRY(replica_agree_late(run->group, rc, culprit, err));
+    TRY(run_agree_late(run, rc, culprit, err));
     TRY(saved);
     if (run->rank == 0 && run->c->sample && run->end != RUN_STOPPED)
         run_sample(run); /* the others do not wait for it: it may take long */

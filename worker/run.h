@@ -100,6 +100,8 @@ void run_mark(struct run *run);
 void run_mark_begin(struct run *run);
 void run_mark_end(struct run *run);
 
+/* replica_agree_late(), and one rank says on stderr which are late. */
+int run_agree_late(struct run *run, int rc, int *culprit, struct ddp_err *err);
 bool run_is_culprit(const struct run *run);
 /* Wait until the culprit has exited: launchers report the rank that ends first, which
  * should be the one with the error. */

@@ -96,7 +96,7 @@ static int push(struct run *run, struct ddp_err *err)
 int run_resume(struct run *run, struct ddp_err *err)
 {
     int rc = run->rank == 0 ? load_disk(run, err) : 0;
-    TRY(replica_agree_late(run->group, rc, &run->culprit, err));
+    TRY(run_agree_late(run, rc, &run->culprit, err));
     TRY(load_peers(run, err));
     run->culprit = 0;
     TRY(share(run, err));

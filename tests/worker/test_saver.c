@@ -129,7 +129,7 @@ static void read_slowly(struct ddp_group *g, const void *arg)
     struct ddp_err err = {"no checkpoint"};
     int culprit, fails = ddp_group_rank(g) == 0;
     poll(NULL, 0, fails ? SLOW_MS : 0);
-    team_assert(g, replica_agree_late(g, -fails, &culprit, &err) == -1, "no error");
+    team_assert(g, replica_agree_late(g, -fails, NULL, NULL, &culprit, &err) == -1, "no error");
     team_assert(g, culprit == 0 && strcmp(err.text, "no checkpoint") == 0, "%d: %s",
                 culprit, err.text);
 }

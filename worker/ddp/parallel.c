@@ -374,7 +374,7 @@ static int load(struct ddp_parallel *p, uint64_t *step, bool disk, struct ddp_er
         loaded = true;
         rc = checkpoint_load(p->place, &p->state, &at, &whole, &ignored, err);
     }
-    TRY(disk ? replica_agree_late(p->group, rc, NULL, err)
+    TRY(disk ? replica_agree_late(p->group, rc, NULL, NULL, NULL, err)
              : peers_load(p->peers, &p->state, &at, &loaded, NULL, err));
     uint64_t got[2] = {loaded, at.step};
     TRY(ddp_broadcast(p->group, got, 2, DDP_I64, 0, err));

@@ -1,12 +1,15 @@
 /* worker/ddp/replica.c - see replica.h */
 #include "worker/ddp/replica.h"
 
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
 #include "worker/kernels/rng.h"
 
 #include <string.h>
+
+enum { LATE_MS = 5000, TELL_MS = 60 * 1000 };
 
 int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err)
 {
@@ -28,10 +31,21 @@ int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err 
     return err_set(err, "%s", first.text);
 }
 
-int replica_agree_late(struct ddp_group *group, int rc, int *culprit, struct ddp_err *err)
+int replica_agree_late(struct ddp_group *group, int rc,
+                       void (*on_late)(void *arg, double seconds), void *arg,
+                       int *culprit, struct ddp_err *err)
 {
-    /* one that fails breaks the group */
-    ddp_monitored_barrier(group, REPLICA_PATIENCE * ddp_group_timeout(group), NULL);
+    struct ddp_err ignored; /* a barrier that fails breaks the group */
+    int64_t timeout = ddp_group_timeout(group), began = now_ms();
+    int done = 0, turn_ms = LATE_MS;
+    ddp_group_set_timeout(group, REPLICA_PATIENCE * timeout);
+    struct ddp_request *r = ddp_ibarrier(group, &ignored);
+    while (r && !done && ddp_wait_for(r, turn_ms, &done, &ignored) == 0) {
+        if (!done && on_late)
+            on_late(arg, (double)(now_ms() - began) / 1000);
+        turn_ms = TELL_MS;
+    }
+    ddp_group_set_timeout(group, timeout);
     return replica_agree(group, rc, culprit, err);
 }
 

@@ -81,6 +81,15 @@ static int list_awaited(const struct ddp_group *g, int *ranks)
     return n;
 }
 
+bool group_is_late(struct ddp_group *g, int rank)
+{
+    OWNED int *ranks = xcalloc(LISTED, sizeof *ranks);
+    int unasked, n = list_late(g, ranks, &unasked);
+    while (n > 0 && ranks[n - 1] != rank)
+        n--;
+    return n > 0;
+}
+
 void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err)
 {
     char names[560], more[80] = "";

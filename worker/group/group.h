@@ -179,6 +179,7 @@ enum awaited { AWAITED_NOT, AWAITED_PERHAPS, AWAITED };
 enum awaited awaited_rank(const struct ddp_group *g, int local);
 /* And ddp_explain_wait(): the ranks that have not entered the collective, else those that
  * data are expected from. Asks the ranks of other hosts. */
+bool group_is_late(struct ddp_group *g, int rank); /* is it among the former? */
 
 /* ---- p2p.c: messages ----
  *

@@ -21,13 +21,13 @@ def a_late_rank_is_waited_for_as_long_as_was_asked():
     assert first.code == 1 and "rank 1" in first.err and first.err.count("\n") == 1, first
 
 
-def late_data(*args, **env):
-    """Two ranks, of which rank 1 has its data late (slow_open.c)."""
+def late_data(*args, late=1, **env):
+    """Two ranks, of which one has its data late (slow_open.c)."""
     for rank in "01":
         shutil.copytree(DIGITS, "data" + rank)
     return Ranks(2, "--epochs", 0, *QUIET, *args, each=lambda rank: ("--data", f"data{rank}"),
                  env={"LD_PRELOAD": os.environ["SLOW_OPEN_LIBRARY"],
-                      "SLOW_OPEN": "data1/train-images-idx3-ubyte.gz", **env})
+                      "SLOW_OPEN": f"data{late}/train-images-idx3-ubyte.gz", **env})
 
 
 def a_rank_that_reads_its_data_for_long_is_waited_for():
@@ -38,6 +38,15 @@ def a_rank_that_reads_its_data_for_long_is_waited_for():
     with socket.create_server(address):  # the place is another job's now
         results = job.wait()
     assert [r.code for r in results] == [0, 0], results
+    said = "ddp-train: waiting, as for a slow file system: rank %d on "
+    assert results[0].err.startswith(said % 1) and results[0].err.count("\n") == 1, results
+    assert results[1].err == "", results
+
+
+def rank_0_is_waited_for_and_rank_1_says_so():
+    results = late_data(late=0).wait()
+    assert [r.code for r in results] == [0, 0], results
+    assert results[0].err == "" and "system: rank 0 on " in results[1].err, results
 
 
 def a_rank_that_ends_while_it_reads_its_data_is_told_of():
@@ -49,4 +58,4 @@ def a_rank_that_ends_while_it_reads_its_data_is_told_of():
 
 
 main([a_late_rank_is_waited_for_as_long_as_was_asked, a_rank_that_reads_its_data_for_long_is_waited_for,
-      a_rank_that_ends_while_it_reads_its_data_is_told_of])
+      rank_0_is_waited_for_and_rank_1_says_so, a_rank_that_ends_while_it_reads_its_data_is_told_of])

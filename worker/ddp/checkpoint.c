@@ -125,10 +125,9 @@ void checkpoint_unlock(int *lock)
 
 /* ---- what is in one ---- */
 
-/* The arrays of a run, with its own memory, those of the optimiser last; their names are
- * owned. */
+/* The arrays of a run, with its own memory, those of the optimiser last. */
 struct arrays {
-    struct array *v; /* owned */
+    struct array *v; /* owned, with their names */
     size_t n, first_state;
 };
 
@@ -179,8 +178,7 @@ struct checkpoint {
     int rank, parts;
     bool in_folder;
     struct strv meta;     /* owned */
-    struct array *arrays; /* owned, with their names and data */
-    size_t n;
+    struct arrays arrays; /* owned, with their data, too */
 };
 
 static char *part_path(const char *path, uint64_t step, uint64_t id, int part, int parts)
@@ -228,7 +226,7 @@ static void put_meta(struct strv *meta, const struct replica *r,
 static void copy_arrays(struct checkpoint *c, const struct arrays *all, size_t all_bytes)
 {
     double at = 0;
-    c->arrays = xcalloc(all->n, sizeof *c->arrays);
+    c->arrays.v = xcalloc(all->n, sizeof *all->v);
     for (size_t i = 0; i < all->n; i++) {
         struct array a = all->v[i];
         size_t bytes = bytes_of(&a);
@@ -238,7 +236,7 @@ static void copy_arrays(struct checkpoint *c, const struct arrays *all, size_t a
             continue;
         a.name = xstrdup(a.name);
         a.data = xmemdup(a.data, bytes);
-        c->arrays[c->n++] = a;
+        c->arrays.v[c->arrays.n++] = a;
     }
 }
 
@@ -272,11 +270,9 @@ void checkpoint_free(struct checkpoint *c)
 {
     if (!c)
         return;
-    for (size_t i = 0; i < c->n; i++) {
-        free((void *)(uintptr_t)c->arrays[i].name);
-        free((void *)(uintptr_t)c->arrays[i].data);
-    }
-    free(c->arrays);
+    for (size_t i = 0; i < c->arrays.n; i++)
+        free((void *)(uintptr_t)c->arrays.v[i].data);
+    arrays_free(&c->arrays);
     strv_finish(&c->meta);
     free(c->path);
     free(c);
@@ -318,13 +314,13 @@ static void remove_old_parts(const struct checkpoint *c)
     }
 }
 
-/* Write the main file. A locked file is replaced and the new one locked, unless the
- * place is a folder. */
-static int write_main(struct checkpoint *c, const struct array *arrays, size_t n,
-                      int *lock, struct ddp_err *err)
+/* Write the main file, which has the arrays if there are no parts. A locked file is
+ * replaced and the new one locked, unless the place is a folder. */
+static int write_main(struct checkpoint *c, int *lock, struct ddp_err *err)
 {
     int made = -1;
-    int rc = safetensors_write(c->path, &c->meta, arrays, n, &made, err);
+    size_t n = c->parts > 1 ? 0 : c->arrays.n;
+    int rc = safetensors_write(c->path, &c->meta, c->arrays.v, n, &made, err);
     if (rc == 0 && lock && !c->in_folder) {
         checkpoint_unlock(lock);
         *lock = made;
@@ -337,14 +333,12 @@ static int write_main(struct checkpoint *c, const struct array *arrays, size_t n
 int checkpoint_write(struct checkpoint *c, const atomic_bool *cancelled, int *lock,
                      char **path, struct ddp_err *err)
 {
-    OWNED char *part = c->parts > 1 ? part_of(c, c->rank) : NULL;
-    int rc = part ? safetensors_write(part, &c->meta, c->arrays, c->n, NULL, err)
-                  : write_main(c, c->arrays, c->n, lock, err);
-    if (rc == 0 && part && c->rank == 0) {
-        rc = await_parts(c, cancelled, err);
-        if (rc == 0)
-            rc = write_main(c, NULL, 0, lock, err);
-    }
+    OWNED char *part = part_of(c, c->rank);
+    int rc = 0;
+    if (c->parts > 1)
+        rc = safetensors_write(part, &c->meta, c->arrays.v, c->arrays.n, NULL, err);
+    if (rc == 0 && c->rank == 0)
+        rc = await_parts(c, cancelled, err) < 0 ? -1 : write_main(c, lock, err);
     if (rc < 0)
         return err_prefix(err, "no checkpoint");
     if (c->rank == 0) {

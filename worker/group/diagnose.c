@@ -46,43 +46,43 @@ static int open_file(const char *what)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int calls_fd = -1;
 
-struct current_call {
-    uint64_t number, entered; /* its own, and that of the group's last one */
-    const char *op, *type;    /* NULL: no data */
-    uint64_t elements;        /* 0: they differ between the ranks */
-    int64_t waited_ms;
-};
-
-static void print(const struct ddp_group *g, int size, const struct current_call *c,
-                  FILE *f)
+/* As JSON. `c` NULL: this rank joins the group, which is to have `size` ranks. */
+static void print(const struct ddp_group *g, int size, const struct coll *c,
+                  int64_t since_ms, FILE *f)
 {
+    struct phrase op = {"ddp_group_init"};
+    unsigned long long number = c ? c->number : 1, entered = c ? g->number : 1;
+    uint64_t elements = c ? coll_agreed(c, size) / type_size(c->type) : 0;
     OWNED char *name = xstrdup(g->name);
     bool first = !g->layout.world_ranks && strcmp(name, "ddp") == 0;
     for (char *p = name; *p; p++)
         *p = iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p;
+    if (c)
+        op = coll_name(c);
+    op.text[strcspn(op.text, " ")] = '\0';
     fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", name,
             first ? "default_pg" : name);
     for (int i = 0; !first && i < size; i++)
         fprintf(f, "%s%d", i ? "," : "", layout_world(&g->layout, i));
-    fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"%s\",",
-            (unsigned long long)c->entered, (unsigned long long)c->number - 1, name);
-    fprintf(f, "\"number\":%llu,\"op\":\"%s\",\"sizes\":[", (unsigned long long)c->number,
-            c->op);
-    if (c->elements > 0)
-        fprintf(f, "[%llu]", (unsigned long long)c->elements);
+    fprintf(f,
+            "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"%s\","
+            "\"number\":%llu,\"op\":\"%s\",\"sizes\":[",
+            entered, number - 1, name, number, op.text);
+    if (elements > 0) /* else they differ between the ranks, or there are none */
+        fprintf(f, "[%llu]", (unsigned long long)elements);
     fputs("],\"types\":[", f);
-    if (c->type)
-        fprintf(f, "\"%s\"", c->type);
-    fprintf(f, "],\"since_ms\":%lld,\"done\":false}]}\n",
-            (long long)(wall_ns() / 1000000 - c->waited_ms));
+    if (c)
+        fprintf(f, "\"%s\"", type_name(c->type));
+    fprintf(f, "],\"since_ms\":%lld,\"done\":false}]}\n", (long long)since_ms);
 }
 
-static void write_call(const struct ddp_group *g, int size, const struct current_call *c)
+static void write_call(const struct ddp_group *g, int size, const struct coll *c,
+                       int64_t waited_ms)
 {
     OWNED char *text = NULL;
     size_t n;
     FILE *f = xmemstream(&text, &n);
-    print(g, size, c, f);
+    print(g, size, c, wall_ns() / 1000000 - waited_ms, f);
     xmemclose(f);
     pthread_mutex_lock(&lock);
     calls_fd = calls_fd < 0 ? open_file("calls") : calls_fd;
@@ -95,25 +95,13 @@ static void write_call(const struct ddp_group *g, int size, const struct current
 
 void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
 {
-    if (!g->colls.first)
-        return; /* a message */
-    const struct coll *c = &g->colls.first->coll;
-    struct phrase op = coll_name(c);
-    op.text[strcspn(op.text, " ")] = '\0';
-    write_call(g, g->layout.size,
-               &(struct current_call){.number = c->number,
-                                      .entered = g->number,
-                                      .op = op.text,
-                                      .type = type_name(c->type),
-                                      .elements = coll_agreed(c, g->layout.size) /
-                                                  type_size(c->type),
-                                      .waited_ms = waited_ms});
+    if (g->colls.first) /* else a message */
+        write_call(g, g->layout.size, &g->colls.first->coll, waited_ms);
 }
 
 void hang_info_joining(const struct ddp_group *g, int size)
 {
-    write_call(g, size,
-               &(struct current_call){.number = 1, .entered = 1, .op = "ddp_group_init"});
+    write_call(g, size, NULL, 0);
 }
 
 void hang_info_clear(void)

@@ -119,40 +119,29 @@ static bool card_read(const struct card *c, struct member *m)
     return inet_pton(AF_INET6, addr, &m->addr.sin6_addr) == 1;
 }
 
-static void number_hosts(struct layout *l, const struct card *cards)
+static void make(struct layout *l, const struct card *cards)
 {
-    /* ranks of one host mostly follow each other: look at the neighbour first */
     OWNED uint64_t *hosts = xcalloc((size_t)l->size, sizeof *hosts);
+    l->host_start = xcalloc((size_t)l->size + 1, sizeof *l->host_start);
     for (int r = 0; r < l->size; r++) {
+        /* ranks of one host mostly follow each other: look at the neighbour first */
         int h = r > 0 && cards[r].host == cards[r - 1].host ? l->members[r - 1].host : 0;
         while (h < l->nhosts && hosts[h] != cards[r].host)
             h++;
         if (h == l->nhosts)
             hosts[l->nhosts++] = cards[r].host;
         l->members[r].host = h;
+        l->members[r].local = l->host_start[h + 1]++; /* how many there are so far */
     }
-    l->by_host = xcalloc((size_t)l->size, sizeof *l->by_host);
-    l->host_start = xcalloc((size_t)l->nhosts + 1, sizeof *l->host_start);
-    for (int r = 0; r < l->size; r++)
-        l->host_start[l->members[r].host + 1]++;
     for (int h = 0; h < l->nhosts; h++)
         l->host_start[h + 1] += l->host_start[h];
-    OWNED int *filled = xcalloc((size_t)l->nhosts, sizeof *filled);
-    for (int r = 0; r < l->size; r++) {
-        struct member *m = &l->members[r];
-        m->local = filled[m->host]++;
-        l->by_host[l->host_start[m->host] + m->local] = r;
-    }
-}
-
-static void make(struct layout *l, const struct card *cards)
-{
-    int n;
-    number_hosts(l, cards);
+    l->by_host = xcalloc((size_t)l->size, sizeof *l->by_host);
     l->host_names = xcalloc((size_t)l->nhosts, sizeof *l->host_names);
-    for (int h = 0; h < l->nhosts; h++)
-        memcpy(l->host_names[h], cards[*layout_host(l, h, &n)].host_name,
-               sizeof l->host_names[h]);
+    for (int r = 0; r < l->size; r++) {
+        const struct member *m = &l->members[r];
+        l->by_host[l->host_start[m->host] + m->local] = r;
+        memcpy(l->host_names[m->host], cards[r].host_name, sizeof cards[r].host_name);
+    }
 }
 
 int layout_from_cards(struct layout *l, int rank, int size, const struct card *cards,

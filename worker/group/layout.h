@@ -58,8 +58,8 @@ struct layout {
     int rank, size;
     struct member *members; /* owned, by rank */
     int nhosts;
-    int *by_host;           /* owned: the ranks, host by host */
-    int *host_start;        /* owned, nhosts + 1: where each host begins in by_host */
+    int *by_host;    /* owned: the ranks, host by host */
+    int *host_start; /* owned: where each host begins in by_host, and the last ends */
     char (*host_names)[68]; /* owned: as in the cards */
     int *world_ranks; /* owned: the ranks' numbers in the first group of the family; NULL
                          where they are the same */

@@ -3,7 +3,6 @@
 
 #include "common/err.h"
 #include "common/idset.h"
-#include "common/mem.h"
 #include "common/scoped.h"
 #include "worker/group/failure_watch.h"
 
@@ -28,85 +27,81 @@ enum awaited awaited_rank(const struct ddp_group *g, int local)
     return by_message == AWAITED_NOT && watch_blind(g) ? AWAITED_PERHAPS : by_message;
 }
 
-enum { NAMED = 4, LISTED = 1024 };
+enum { NAMED = 4 };
 
 /* "rank 3 on node02, rank 5 on node02"; of many the numbers alone: "ranks 1,4-7,9". */
-static void list(const struct ddp_group *g, const int *ranks, int n, char *text,
+static void list(const struct ddp_group *g, const struct idset *ranks, char *text,
                  size_t size)
 {
-    SCOPED(idset_finish) struct idset set = {0};
+    long n = idset_count(ranks);
     size_t at = (size_t)snprintf(text, size, "%s", n ? "" : "the others");
-    for (int i = 0; i < n; i++) {
-        idset_add(&set, ranks[i], ranks[i]);
-        if (n <= NAMED)
-            at += (size_t)snprintf(text + at, size - at, "%s%s", i > 0 ? ", " : "",
-                                   layout_who(&g->layout, ranks[i]).text);
+    for (int r = 0; n <= NAMED && r < g->layout.size; r++) {
+        if (idset_has(ranks, r))
+            at += (size_t)snprintf(text + at, size - at, "%s%s", at > 0 ? ", " : "",
+                                   layout_who(&g->layout, r).text);
     }
     if (n <= NAMED)
         return;
-    OWNED char *all = idset_text(&set);
+    OWNED char *all = idset_text(ranks);
     size_t most = size - sizeof "ranks ,...", fits = strlen(all);
     while (fits > most || (all[fits] && all[fits] != ',')) /* no part of a number */
         fits--;
     snprintf(text, size, "ranks %.*s%s", (int)fits, all, all[fits] ? ",..." : "");
 }
 
-/* Ranks that have not entered the current collective: on this host, then elsewhere, where
- * some may not be asked. */
-static int list_late(struct ddp_group *g, int *ranks, int *unasked)
+/* Adds ranks that have not entered the current collective. Returns how many on other
+ * hosts could not be asked. */
+static int add_late(struct ddp_group *g, struct idset *ranks)
 {
-    int n = 0;
     const struct shm *s = g->shm;
-    for (int i = 0; s && g->colls.first && i < s->n && n < LISTED; i++) {
+    for (int i = 0; s && g->colls.first && i < s->n; i++) {
         bool late = watch_blind(g)
                         ? !watch_came(g, i)
                         : awaited_coll(g) &&
                               atomic_load(&s->rank[i].post[s->seq & 1].seq) != s->seq;
         if (late)
-            ranks[n++] = s->ranks[i];
+            idset_add(ranks, s->ranks[i], s->ranks[i]);
     }
-    if (g->tcp && g->colls.first)
-        n += tcp_ask(g->tcp, g->colls.first->coll.number, ranks + n, LISTED - n, unasked);
-    return n;
+    return g->tcp && g->colls.first ? tcp_ask(g->tcp, g->colls.first->coll.number, ranks)
+                                    : 0;
 }
 
-/* Ranks that data are expected from; they may be waiting themselves. */
-static int list_awaited(const struct ddp_group *g, int *ranks)
+/* Adds ranks that data are expected from; they may be waiting themselves. */
+static void add_awaited(const struct ddp_group *g, struct idset *ranks)
 {
-    int n = g->tcp ? tcp_awaited(g->tcp, ranks, LISTED) : 0;
-    for (int i = 0; g->shm && i < g->shm->n && n < LISTED; i++) {
+    if (g->tcp)
+        tcp_awaited(g->tcp, ranks);
+    for (int i = 0; g->shm && i < g->shm->n; i++) {
         if (i != g->shm->me && awaited_rank(g, i))
-            ranks[n++] = g->shm->ranks[i];
+            idset_add(ranks, g->shm->ranks[i], g->shm->ranks[i]);
     }
-    return n;
 }
 
 bool group_is_late(struct ddp_group *g, int rank)
 {
-    OWNED int *ranks = xcalloc(LISTED, sizeof *ranks);
-    int unasked, n = list_late(g, ranks, &unasked);
-    while (n > 0 && ranks[n - 1] != rank)
-        n--;
-    return n > 0;
+    SCOPED(idset_finish) struct idset late = {0};
+    add_late(g, &late);
+    return idset_has(&late, rank);
 }
 
 void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err)
 {
     char names[560], more[80] = "";
     struct phrase call = group_current_call(g);
-    OWNED int *ranks = xcalloc(LISTED, sizeof *ranks);
-    int unasked = 0, late = list_late(g, ranks, &unasked);
+    SCOPED(idset_finish) struct idset ranks = {0};
+    int unasked = add_late(g, &ranks);
+    long late = idset_count(&ranks);
     if (unasked > 0)
         snprintf(more, sizeof more,
                  "; %d could not be asked: too many open files (raise 'ulimit -n')",
                  unasked);
-    if (late > 0) {
-        list(g, ranks, late, names, sizeof names);
+    if (late == 0)
+        add_awaited(g, &ranks);
+    list(g, &ranks, names, sizeof names);
+    if (late > 0)
         err_set(err, "%s: %s %s not come within %g s%s", call.text, names,
                 late > 1 ? "have" : "has", seconds, more);
-    } else {
-        list(g, ranks, list_awaited(g, ranks), names, sizeof names);
+    else
         err_set(err, "%s: waits for %s, and has not ended within %g s%s", call.text,
                 names, seconds, more);
-    }
 }

@@ -10,6 +10,7 @@
 #include "worker/group/tcp_impl.h"
 
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -199,17 +200,10 @@ void tcp_sleep(struct tcp *n, int ms)
     poll(n->polled, np, ms);
 }
 
-int tcp_awaited(const struct tcp *n, int *ranks, int max)
+void tcp_awaited(const struct tcp *n, struct idset *ranks)
 {
-    int k = 0;
-    for (size_t i = 0; i < n->ninterests && k < max; i++) {
-        bool known = false;
-        for (int j = 0; j < k; j++)
-            known = known || ranks[j] == n->interests[i].rank;
-        if (!known)
-            ranks[k++] = n->interests[i].rank;
-    }
-    return k;
+    for (size_t i = 0; i < n->ninterests; i++)
+        idset_add(ranks, n->interests[i].rank, n->interests[i].rank);
 }
 
 /* ---- are the ranks of other hosts alive? ----
@@ -320,7 +314,6 @@ struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
     n->entered = entered;
     n->listener = listeners->tcp_fd;
     listeners->tcp_fd = -1;
-    n->token = layout->members[layout->rank].token;
     n->peers = xcalloc((size_t)layout->size, sizeof *n->peers);
     return n;
 }

@@ -41,6 +41,7 @@ enum { TCP_STRIPE = 131072 };
 enum { TCP_TURN = 262144 };
 
 struct tcp;
+struct idset;
 
 /* A rank's latest calls, newest first; number 0: none. */
 enum { RECENT_CALLS = 16 };
@@ -105,8 +106,8 @@ void tcp_watch(struct tcp *n, int rank);
 /* Tell `ranks`, which watch this rank, that it leaves without an error. */
 void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks);
 
-/* Ranks that data are expected from: up to `max` into `ranks`; returns how many. */
-int tcp_awaited(const struct tcp *n, int *ranks, int max);
+/* Adds the ranks that data are expected from. */
+void tcp_awaited(const struct tcp *n, struct idset *ranks);
 
 /* Accept connections and read their hellos. True when any rank has reported, now or
  * earlier, why its group broke; the first report is kept. */
@@ -126,10 +127,9 @@ void tcp_send_calls(struct tcp *n, const struct recent_calls *mine);
 /* The next report of another rank's calls, once this rank has entered the latest of
  * them, too. False: there is none. */
 bool tcp_recv_calls(struct tcp *n, int *rank, struct recent_calls *theirs);
-/* Ask ranks of other hosts whether they have entered collective `number`: those that
- * have not, or do not answer in time, up to `max` into `late`; returns how many.
- * `*unasked`: for how many there was no descriptor. */
-int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked);
+/* Ask ranks of other hosts whether they have entered collective `number`: adds those that
+ * have not, or do not answer in time. Returns for how many there was no descriptor. */
+int tcp_ask(struct tcp *n, uint64_t number, struct idset *late);
 /* Does the rank's listening socket, on another host, still accept connections? Not asked:
  * this process has no descriptor left. */
 enum tcp_answer { TCP_REFUSES, TCP_ANSWERS, TCP_NOT_ASKED };

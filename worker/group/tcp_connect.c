@@ -48,7 +48,7 @@ struct hello tcp_hello(const struct tcp *n, int rank, int what)
 
 bool tcp_hello_is_sound(const struct tcp *n, const struct hello *h)
 {
-    return token_same(h->token, n->token) &&
+    return token_same(h->token, n->layout->members[n->layout->rank].token) &&
            memcmp(h->magic, hello_magic, sizeof h->magic) == 0 && h->from >= 0 &&
            h->from < n->layout->size && h->from != n->layout->rank && h->what >= 0 &&
            h->what <= HELLO_LEAVE;

@@ -97,7 +97,6 @@ struct contacts {
 struct tcp {
     const struct layout *layout;   /* borrowed from the group */
     int listener;                  /* owned */
-    const unsigned char *token;    /* borrowed from the layout: mine */
     struct peer **peers;           /* owned, by rank; NULL until used */
     struct accepted *accepted;     /* owned */
     struct connecting *connecting; /* owned, as are the descriptors */

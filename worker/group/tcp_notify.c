@@ -10,6 +10,7 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/idset.h"
 #include "common/mem.h"
 #include "common/sock.h"
 
@@ -274,9 +275,9 @@ void tcp_announce_leave(struct tcp *n, const int *ranks, int nranks)
     contacts_run(n, &all, FAILURE_MS, HELLO_LEAVE, n->entered, sizeof *n->entered, NULL);
 }
 
-int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
+int tcp_ask(struct tcp *n, uint64_t number, struct idset *late)
 {
-    int found = 0, size = n->layout->size;
+    int unasked = 0, size = n->layout->size;
     SCOPED(contacts_close) struct contacts all = {0};
     if (size > MOST_CONTACTS)
         return 0;
@@ -286,15 +287,15 @@ int tcp_ask(struct tcp *n, uint64_t number, int *late, int max, int *unasked)
             entered[r] = UINT64_MAX; /* known without asking */
         } else if (!contact(n, &all, r) && lacks_descriptors()) {
             entered[r] = UINT64_MAX; /* it is not to blame */
-            ++*unasked;
+            unasked++;
         }
     }
     contacts_run(n, &all, ASK_MS, HELLO_ASK, NULL, 0, entered);
-    for (int r = 0; r < size && found < max; r++) {
+    for (int r = 0; r < size; r++) {
         if (entered[r] < number)
-            late[found++] = r;
+            idset_add(late, r, r);
     }
-    return found;
+    return unasked;
 }
 
 /* ---- reports of calls ---- */

@@ -18,29 +18,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool find_all(void *library)
 {
-    static const struct symbol names[] = {
-        {"cuPointerGetAttribute", &cuda_api.get_attribute},
-        {"cuInit", &cuda_api.init},
-        {"cuCtxGetCurrent", &cuda_api.context},
-        {"cuCtxSetCurrent", &cuda_api.set_context},
-        {"cuDeviceGet", &cuda_api.device},
-        {"cuDevicePrimaryCtxRetain", &cuda_api.retain},
-        {"cuMemAlloc_v2", &cuda_api.alloc},
-        {"cuMemFree_v2", &cuda_api.free},
-        {"cuMemcpyAsync", &cuda_api.copy},
-        {"cuStreamCreate", &cuda_api.stream_create},
-        {"cuStreamDestroy_v2", &cuda_api.stream_destroy},
-        {"cuEventCreate", &cuda_api.event_create},
-        {"cuEventDestroy_v2", &cuda_api.event_destroy},
-        {"cuEventRecord", &cuda_api.event_record},
-        {"cuEventQuery", &cuda_api.event_query},
-        {"cuGetErrorName", &cuda_api.error_name},
-    };
+#define SYMBOL(symbol, name, parameters) {#symbol, &cuda_api.name},
+    static const struct symbol names[] = {CUDA_FUNCTIONS(SYMBOL)};
     if (symbols_find(library, names, ARRAY_LEN(names)))
         return false;
-    __atomic_store_n(
-        &cuda_api.library, library,
-        __ATOMIC_RELEASE); /* published last: all functions were stored before */
+    /* published last: all functions were stored before */
+    __atomic_store_n(&cuda_api.library, library, __ATOMIC_RELEASE);
     return true;
 }
 

@@ -30,26 +30,29 @@ void *cuda_context(void);
 void cuda_use_context(void *context);
 
 /* libcuda's functions, there after cuda_open(); for their results: cuda_check(). */
-struct cuda_api {
+#define CUDA_FUNCTIONS(F)                                                           \
+    F(cuPointerGetAttribute, get_attribute, (void *data, int attribute, uint64_t))  \
+    F(cuInit, init, (unsigned flags))                                               \
+    F(cuCtxGetCurrent, context, (void **context))                                   \
+    F(cuCtxSetCurrent, set_context, (void *context))                                \
+    F(cuDeviceGet, device, (int *device, int number))                               \
+    F(cuDevicePrimaryCtxRetain, retain, (void **context, int device))               \
+    F(cuMemAlloc_v2, alloc, (uint64_t *, size_t bytes))                             \
+    F(cuMemFree_v2, free, (uint64_t at))                                            \
+    F(cuMemcpyAsync, copy, (uint64_t to, uint64_t from, size_t bytes, cuda_stream)) \
+    F(cuStreamCreate, stream_create, (cuda_stream *, unsigned flags))               \
+    F(cuStreamDestroy_v2, stream_destroy, (cuda_stream))                            \
+    F(cuEventCreate, event_create, (cuda_event *, unsigned flags))                  \
+    F(cuEventDestroy_v2, event_destroy, (cuda_event))                               \
+    F(cuEventRecord, event_record, (cuda_event, cuda_stream))                       \
+    F(cuEventQuery, event_query, (cuda_event))                                      \
+    F(cuGetErrorName, error_name, (int error, const char **name))
+
+#define CUDA_MEMBER(symbol, name, parameters) int(*name) parameters;
+extern struct cuda_api {
     void *library;
-    int (*get_attribute)(void *data, int attribute, uint64_t p);
-    int (*init)(unsigned flags);
-    int (*context)(void **context);
-    int (*set_context)(void *context);
-    int (*device)(int *device, int number);
-    int (*retain)(void **context, int device);
-    int (*alloc)(uint64_t *at, size_t bytes);
-    int (*free)(uint64_t at);
-    int (*copy)(uint64_t to, uint64_t from, size_t bytes, cuda_stream s);
-    int (*stream_create)(cuda_stream *s, unsigned flags);
-    int (*stream_destroy)(cuda_stream s);
-    int (*event_create)(cuda_event *e, unsigned flags);
-    int (*event_destroy)(cuda_event e);
-    int (*event_record)(cuda_event e, cuda_stream s);
-    int (*event_query)(cuda_event e);
-    int (*error_name)(int error, const char **name);
-};
-extern struct cuda_api cuda_api;
+    CUDA_FUNCTIONS(CUDA_MEMBER)
+} cuda_api;
 
 /* The numbers of cuda.h. */
 enum { CUDA_NOT_READY = 600, CUDA_NON_BLOCKING = 1, CUDA_NO_TIMING = 2 };

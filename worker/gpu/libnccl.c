@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#define SYMBOL(type, symbol, name, parameters) {"nccl" #symbol, &nccl_api.name},
+
 struct nccl_api nccl_api;
 
 const int nccl_types[] = {[DDP_F32] = 7, [DDP_F64] = 8, [DDP_I32] = 2,  [DDP_I64] = 4,
@@ -29,24 +31,7 @@ int nccl_load(struct ddp_err *err)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const struct symbol optional = {"ncclGetLastError", &nccl_api.last_error};
-    static const struct symbol names[] = {
-        {"ncclGetVersion", &nccl_api.version},
-        {"ncclGetUniqueId", &nccl_api.unique_id},
-        {"ncclCommInitRank", &nccl_api.init},
-        {"ncclCommDestroy", &nccl_api.destroy},
-        {"ncclCommAbort", &nccl_api.abort},
-        {"ncclCommGetAsyncError", &nccl_api.async_error},
-        {"ncclGetErrorString", &nccl_api.error_text},
-        {"ncclGroupStart", &nccl_api.begin},
-        {"ncclGroupEnd", &nccl_api.end},
-        {"ncclAllReduce", &nccl_api.all_reduce},
-        {"ncclBroadcast", &nccl_api.broadcast},
-        {"ncclReduce", &nccl_api.reduce},
-        {"ncclAllGather", &nccl_api.all_gather},
-        {"ncclReduceScatter", &nccl_api.reduce_scatter},
-        {"ncclSend", &nccl_api.send},
-        {"ncclRecv", &nccl_api.recv},
-    };
+    static const struct symbol names[] = {NCCL_FUNCTIONS(SYMBOL)};
     int rc = 0;
     pthread_mutex_lock(&lock);
     if (!nccl_api.library) {

@@ -14,34 +14,40 @@ struct nccl_id { /* ncclUniqueId */
 };
 
 /* libnccl's functions, found at run time. */
-struct nccl_api {
+#define NCCL_FUNCTIONS(F)                                                               \
+    F(int, GetVersion, version, (int *version))                                         \
+    F(int, GetUniqueId, unique_id, (struct nccl_id *))                                  \
+    F(int, CommInitRank, init, (void **comm, int size, struct nccl_id id, int rank))    \
+    F(int, CommDestroy, destroy, (void *comm))                                          \
+    F(int, CommAbort, abort, (void *comm))                                              \
+    F(int, CommGetAsyncError, async_error, (void *comm, int *error))                    \
+    F(const char *, GetErrorString, error_text, (int error))                            \
+    F(int, GroupStart, begin, (void))                                                   \
+    F(int, GroupEnd, end, (void))                                                       \
+    F(int, AllReduce, all_reduce,                                                       \
+      (const void *in, void *out, size_t n, int type, int op, void *comm, cuda_stream)) \
+    F(int, Broadcast, broadcast,                                                        \
+      (const void *in, void *out, size_t n, int type, int root, void *comm,             \
+       cuda_stream))                                                                    \
+    F(int, Reduce, reduce,                                                              \
+      (const void *in, void *out, size_t n, int type, int op, int root, void *comm,     \
+       cuda_stream))                                                                    \
+    F(int, AllGather, all_gather,                                                       \
+      (const void *in, void *out, size_t n, int type, void *comm, cuda_stream))         \
+    F(int, ReduceScatter, reduce_scatter,                                               \
+      (const void *in, void *out, size_t n, int type, int op, void *comm, cuda_stream)) \
+    F(int, Send, send,                                                                  \
+      (const void *in, size_t n, int type, int peer, void *comm, cuda_stream))          \
+    F(int, Recv, recv, (void *out, size_t n, int type, int peer, void *comm, cuda_stream))
+
+#define NCCL_MEMBER(type, symbol, name, parameters) type(*name) parameters;
+extern struct nccl_api {
     void *library;
     char name[24]; /* "NCCL 2.28.9" */
     int number;    /* 22809 */
-    int (*version)(int *version);
-    int (*unique_id)(struct nccl_id *id);
-    int (*init)(void **comm, int size, struct nccl_id id, int rank);
-    int (*destroy)(void *comm);
-    int (*abort)(void *comm);
-    int (*async_error)(void *comm, int *error);
-    const char *(*error_text)(int error);
+    NCCL_FUNCTIONS(NCCL_MEMBER)
     const char *(*last_error)(void *comm); /* NULL: older than NCCL 2.13 */
-    int (*begin)(void);
-    int (*end)(void);
-    int (*all_reduce)(const void *in, void *out, size_t n, int type, int op, void *comm,
-                      cuda_stream s);
-    int (*broadcast)(const void *in, void *out, size_t n, int type, int root, void *comm,
-                     cuda_stream s);
-    int (*reduce)(const void *in, void *out, size_t n, int type, int op, int root,
-                  void *comm, cuda_stream s);
-    int (*all_gather)(const void *in, void *out, size_t n, int type, void *comm,
-                      cuda_stream s);
-    int (*reduce_scatter)(const void *in, void *out, size_t n, int type, int op,
-                          void *comm, cuda_stream s);
-    int (*send)(const void *in, size_t n, int type, int peer, void *comm, cuda_stream s);
-    int (*recv)(void *out, size_t n, int type, int peer, void *comm, cuda_stream s);
-};
-extern struct nccl_api nccl_api;
+} nccl_api;
 
 /* The numbers of nccl.h. */
 enum { NCCL_BYTES = 1 /* ncclUint8 */, NCCL_IN_PROGRESS = 7 };

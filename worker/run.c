@@ -191,9 +191,8 @@ static int epochs_of(const struct run *run)
 static void on_slow(void *arg, int rank, double seconds)
 {
     struct run *run = arg;
-    progress_say(&run->progress,
-                 "checkpoint  rank %d is still writing to '%s' after %.0f s: waiting",
-                 rank, run->c->checkpoint, seconds);
+    run_tell(run, "checkpoint", "rank %d is still writing to '%s' after %.0f s: waiting",
+             rank, run->c->checkpoint, seconds);
 }
 
 /* Files that only rank 0 opens. */

@@ -81,8 +81,8 @@ int run_open(struct run *run, struct ddp_err *err);
 int run_train(struct run *run, struct ddp_err *err);
 /* The plot, the end of the log, the summary. */
 int run_finish(struct run *run, struct ddp_err *err);
-/* In run_files.c: writes the files at the end of a run, and prints the result. The error is
- * the first; what follows is written all the same. */
+/* In run_files.c: writes the files at the end of a run, and prints the result. The error
+ * is the first; what follows is written all the same. */
 int run_write_files(struct run *run, struct ddp_err *err);
 
 /* In run_state.c. Loads the newest state, from disk or from the hosts' memory, on all
@@ -123,6 +123,10 @@ int run_check_agreement(const struct run *run, struct ddp_err *err);
 /* in sample.c: what the model goes on with, for --sample; generates text */
 int run_read_prompt(struct run *run, struct ddp_err *err);
 void run_sample(struct run *run);
+
+/* Prints a row of the user's table: its label, and what it says. */
+#define run_tell(run, label, format, ...) \
+    progress_say(&(run)->progress, "%-12s" format, label, ##__VA_ARGS__)
 
 /* in summary.c: the table at the start, and the summary at the end */
 void run_tell_config(struct run *run);

@@ -34,7 +34,7 @@ static int load_disk(struct run *run, struct ddp_err *err)
                         &passed_over, err) < 0)
         return err_prefix(err, run->resumed ? "--resume" : "--init");
     if (*passed_over.text)
-        progress_say(&run->progress, "resumed     not the newest: %s", passed_over.text);
+        run_tell(run, "resumed", "not the newest: %s", passed_over.text);
     /* the seed is part of the state, as is what was drawn from it */
     bool fixed = config_given(c, "seed") || run->data.task == TASK_REGRESS;
     if (run->resumed_whole && fixed && run->state.seed != c->seed)

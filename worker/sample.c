@@ -73,7 +73,7 @@ void run_sample(struct run *run)
     memcpy(tokens, run->prompt, n * sizeof *tokens);
     if (d->token_bytes == 1 && choice > 256) /* tokens above 255 are no bytes */
         choice = 256;
-    progress_say(&run->progress, "sample      of %zu tokens:", all);
+    run_tell(run, "sample", "of %zu tokens:", all);
     for (size_t i = 0; i < all && run->end != RUN_STOPPED; i++) {
         int seen = i < (size_t)window ? (int)i : window;
         int known = i > n && i <= (size_t)window ? seen - 1 : 0; /* later all move */

@@ -32,11 +32,10 @@ static void tell_classes(struct run *run)
         last = train->labels[i] > train->labels[last] ? i : last;
     }
     if (classes > 10 && used < classes / 2)
-        progress_say(
-            &run->progress,
-            "            only %zu classes have training images; the largest label "
-            "is %" PRIu32 ", of image %zu",
-            used, train->labels[last], last);
+        run_tell(run, "",
+                 "only %zu classes have training images; the largest label is %" PRIu32
+                 ", of image %zu",
+                 used, train->labels[last], last);
 }
 
 static void tell_data(struct run *run)
@@ -48,26 +47,21 @@ static void tell_data(struct run *run)
                              test = number_grouped(d->test.n);
     bool augmented = run->c->how.augment.pad > 0 || run->c->how.augment.flip;
     if (d->task == TASK_CLASSIFY) {
-        progress_say(
-            &run->progress,
-            "data        %s: %s training and %s test images, %dx%d, %d classes%s%s",
-            d->name, train.text, test.text, d->shape.W, d->shape.H, d->shape.outputs,
-            augmented ? ", " : "", augmented ? config_text(run->c, "augment") : "");
+        run_tell(run, "data", "%s: %s training and %s test images, %dx%d, %d classes%s%s",
+                 d->name, train.text, test.text, d->shape.W, d->shape.H, d->shape.outputs,
+                 augmented ? ", " : "", augmented ? config_text(run->c, "augment") : "");
         tell_classes(run);
     } else if (d->task == TASK_TOKENS)
-        progress_say(&run->progress,
-                     "data        %s: %s training and %s test samples of %d %s%s",
-                     d->name, train.text, test.text, run->answers, units[d->token_bytes],
-                     d->token_bytes == 1 && d->shape.outputs > 256
-                         ? "; examples/python/tokens.py makes a text's tokens"
-                         : "");
+        run_tell(run, "data", "%s: %s training and %s test samples of %d %s%s", d->name,
+                 train.text, test.text, run->answers, units[d->token_bytes],
+                 d->token_bytes == 1 && d->shape.outputs > 256
+                     ? "; examples/python/tokens.py makes a text's tokens"
+                     : "");
     else
-        progress_say(&run->progress,
-                     "data        %s: %s training and %s test points of y = %g x %c %g, "
-                     "noise %g",
-                     d->name, train.text, test.text, dataset_line.slope,
-                     sign(dataset_line.offset), fabs(dataset_line.offset),
-                     dataset_line.noise);
+        run_tell(
+            run, "data", "%s: %s training and %s test points of y = %g x %c %g, noise %g",
+            d->name, train.text, test.text, dataset_line.slope, sign(dataset_line.offset),
+            fabs(dataset_line.offset), dataset_line.noise);
 }
 
 /* Whatever comes first. */
@@ -82,7 +76,7 @@ static void tell_limits(struct run *run)
         xappendf(&text, "%sstep %" PRIu64, either, c->steps);
     if (c->epochs < EPOCHS_UNLIMITED)
         xappendf(&text, "%s%d epoch%s", either, c->epochs, c->epochs == 1 ? "" : "s");
-    progress_say(&run->progress, "until       %s", text + strlen(either));
+    run_tell(run, "until", "%s", text + strlen(either));
 }
 
 static void tell_begin(struct run *run)
@@ -90,22 +84,21 @@ static void tell_begin(struct run *run)
     const struct train_config *c = run->c;
     tell_limits(run);
     if (*peers_told(run->peers))
-        progress_say(&run->progress, "resumed     %s", peers_told(run->peers));
+        run_tell(run, "resumed", "%s", peers_told(run->peers));
     if (run->from_memory)
         return;
     if (run->resumed_whole)
-        progress_say(&run->progress, "resumed     %s: %s after step %" PRIu64, c->resume,
-                     run_has_ended(run)     ? "nothing is left to train"
-                     : run_may_be_done(run) ? "tested before training goes on"
-                                            : "training goes on",
-                     run->state.step);
+        run_tell(run, "resumed", "%s: %s after step %" PRIu64, c->resume,
+                 run_has_ended(run)     ? "nothing is left to train"
+                 : run_may_be_done(run) ? "tested before training goes on"
+                                        : "training goes on",
+                 run->state.step);
     else if (run->resumed)
-        progress_say(&run->progress, "resumed     %s: weights only", c->resume);
+        run_tell(run, "resumed", "%s: weights only", c->resume);
     else if (c->resume)
-        progress_say(&run->progress, "resumed     nothing: there is no '%s' yet",
-                     c->resume);
+        run_tell(run, "resumed", "nothing: there is no '%s' yet", c->resume);
     if (c->init && !run->resumed)
-        progress_say(&run->progress, "weights     of %s", c->init);
+        run_tell(run, "weights", "of %s", c->init);
 }
 
 double run_peak_percent(const struct run *run, double images_per_s)
@@ -146,49 +139,47 @@ static void tell_tuned(struct run *run)
 {
     const char *tuned = run->info.tuned;
     if (run->c->how.tune > 0 && !tuned)
-        progress_say(&run->progress, "tuned       nothing: the engine '%s' has no choice",
-                     run->engine_type->name);
+        run_tell(run, "tuned", "nothing: the engine '%s' has no choice",
+                 run->engine_type->name);
     else if (run->c->how.tune > 0)
-        progress_say(&run->progress, "tuned       %s",
-                     *tuned ? tuned : "nothing: no step is left to take");
+        run_tell(run, "tuned", "%s", *tuned ? tuned : "nothing: no step is left to take");
 }
 
 void run_tell_config(struct run *run)
 {
     const struct train_config *c = run->c;
-    struct progress *p = &run->progress;
     size_t buckets = run->info.buckets;
-    progress_say(p, "model       %s, %s parameters", c->model->name,
-                 number_grouped(model_param_count(run->model)).text);
-    if (run->c->data)
+    run_tell(run, "model", "%s, %s parameters", c->model->name,
+             number_grouped(model_param_count(run->model)).text);
+    if (c->data)
         tell_data(run);
     if (run->size == 1)
-        progress_say(p, "ranks       1");
+        run_tell(run, "ranks", "1");
     else if (buckets == 0)
-        progress_say(p, "ranks       %d over %s, each updates its part", run->size,
-                     ddp_group_backend(run->group));
+        run_tell(run, "ranks", "%d over %s, each updates its part", run->size,
+                 ddp_group_backend(run->group));
     else
-        progress_say(p, "ranks       %d over %s, %zu gradient bucket%s", run->size,
-                     ddp_group_backend(run->group), buckets, buckets == 1 ? "" : "s");
+        run_tell(run, "ranks", "%d over %s, %zu gradient bucket%s", run->size,
+                 ddp_group_backend(run->group), buckets, buckets == 1 ? "" : "s");
     char times[32] = "";
     if (c->how.accumulate > 1)
         snprintf(times, sizeof times, "%d times ", c->how.accumulate);
-    progress_say(p, "batch       %s%d per rank, %d in all", times, c->how.batch_size,
-                 c->how.accumulate * c->how.batch_size * run->size);
-    progress_say(p, "optimizer   %s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
-                 c->lr, config_text(c, "schedule"), run->state.seed);
+    run_tell(run, "batch", "%s%d per rank, %d in all", times, c->how.batch_size,
+             c->how.accumulate * c->how.batch_size * run->size);
+    run_tell(run, "optimizer", "%s, learning rate %g, %s, seed %" PRIu64, c->optim->name,
+             c->lr, config_text(c, "schedule"), run->state.seed);
     if (run->optim.states[OPTIM_AVERAGE])
-        progress_say(p, "average     of the weights, which keeps %s in a step; for tests",
-                     config_text(c, "ema"));
-    progress_say(p, "engine      %s: %s (%s)", run->engine_type->name, run->info.text,
-                 run->engine_why);
+        run_tell(run, "average", "of the weights, which keeps %s in a step; for tests",
+                 config_text(c, "ema"));
+    run_tell(run, "engine", "%s: %s (%s)", run->engine_type->name, run->info.text,
+             run->engine_why);
     tell_tuned(run);
     if (c->how.precision != PRECISION_FP32 && run->engine_type == &engine_cpu)
-        progress_say(p, "precision   %s (%s); weights, sums and optimizer in fp32",
-                     precision_names[c->how.precision], run->kernels->arithmetic);
+        run_tell(run, "precision", "%s (%s); weights, sums and optimizer in fp32",
+                 precision_names[c->how.precision], run->kernels->arithmetic);
     tell_begin(run);
     run_mark_begin(run);
-    progress_gap(p);
+    progress_gap(&run->progress);
     log_config(run);
 }
 
@@ -196,26 +187,23 @@ static void tell_learned(struct run *run)
 {
     const struct report *r = &run->last;
     if (r->epoch == 0 && run->end == RUN_STOPPED)
-        progress_say(&run->progress, "accuracy    not measured: no epoch was finished");
+        run_tell(run, "accuracy", "not measured: no epoch was finished");
     else if (run->data.task == TASK_CLASSIFY)
-        progress_say(&run->progress,
-                     "accuracy    %.2f %% of %s test images after %d epoch%s",
-                     r->test_accuracy, number_grouped(run->data.test.n).text, r->epoch,
-                     r->epoch == 1 ? "" : "s");
+        run_tell(run, "accuracy", "%.2f %% of %s test images after %d epoch%s",
+                 r->test_accuracy, number_grouped(run->data.test.n).text, r->epoch,
+                 r->epoch == 1 ? "" : "s");
     else if (run->data.task == TASK_TOKENS)
-        progress_say(&run->progress,
-                     "learned     test loss %.4f, %.2f %% of the test tokens predicted",
-                     r->test_loss, r->test_accuracy);
+        run_tell(run, "learned", "test loss %.4f, %.2f %% of the test tokens predicted",
+                 r->test_loss, r->test_accuracy);
     else if (model_param_count(run->model) > 2)
-        progress_say(&run->progress, "learned     test loss %.6f", r->test_loss);
+        run_tell(run, "learned", "test loss %.6f", r->test_loss);
     else {
         double slope = (double)model_weights(run->model)[0];
         double offset = (double)model_weights(run->model)[1];
-        progress_say(
-            &run->progress,
-            "learned     y = %.4f x %c %.4f, drawn from y = %g x %c %g; test loss %.6f",
-            slope, sign(offset), fabs(offset), dataset_line.slope,
-            sign(dataset_line.offset), fabs(dataset_line.offset), r->test_loss);
+        run_tell(run, "learned",
+                 "y = %.4f x %c %.4f, drawn from y = %g x %c %g; test loss %.6f", slope,
+                 sign(offset), fabs(offset), dataset_line.slope,
+                 sign(dataset_line.offset), fabs(dataset_line.offset), r->test_loss);
     }
 }
 
@@ -255,11 +243,10 @@ static void tell_memory(struct run *run)
         snprintf(on_device, sizeof on_device, ", %.1f MiB of its GPU's",
                  (double)run->info.bytes / (1 << 20));
     getrusage(RUSAGE_SELF, &usage);
-    progress_say(
-        &run->progress,
-        "memory      %.1f MiB at most on rank 0%s; weights and gradients %.1f MiB each",
-        (double)usage.ru_maxrss / 1024, on_device,
-        (double)(model_param_count(run->model) * sizeof(float)) / (1 << 20));
+    run_tell(run, "memory",
+             "%.1f MiB at most on rank 0%s; weights and gradients %.1f MiB each",
+             (double)usage.ru_maxrss / 1024, on_device,
+             (double)(model_param_count(run->model) * sizeof(float)) / (1 << 20));
 }
 
 /* Percent of the devices' peak, where it is known. */
@@ -269,13 +256,12 @@ static void tell_share(struct run *run)
     double tflops = images_per_s(run) * model_flop(run->model) / 1e12;
     const char *s = run->size > 1 ? "s" : "";
     if (isfinite(percent))
-        progress_say(&run->progress,
-                     "arithmetic  %.3g TFLOP/s, %.1f %% of the %.3g that the GPU%s could",
-                     tflops, percent, run->info.peak * run->size / 1e12, s);
+        run_tell(run, "arithmetic",
+                 "%.3g TFLOP/s, %.1f %% of the %.3g that the GPU%s could", tflops,
+                 percent, run->info.peak * run->size / 1e12, s);
     else if (run->info.bytes > 0)
-        progress_say(&run->progress,
-                     "arithmetic  %.3g TFLOP/s; what the GPU%s could is unknown", tflops,
-                     s);
+        run_tell(run, "arithmetic", "%.3g TFLOP/s; what the GPU%s could is unknown",
+                 tflops, s);
 }
 
 static void tell_kept(struct run *run)
@@ -286,12 +272,11 @@ static void tell_kept(struct run *run)
     char where[40] = "";
     if (cost.next >= 0)
         snprintf(where, sizeof where, ", to rank %d", cost.next);
-    progress_say(&run->progress,
-                 "kept        %" PRIu64
-                 " times %.2f MiB%s, in %.1f MiB of memory; training "
-                 "stood still for %.3f s",
-                 cost.sets, (double)cost.part / (1 << 20), where,
-                 (double)cost.memory / (1 << 20), cost.stalled_s);
+    run_tell(run, "kept",
+             "%" PRIu64 " times %.2f MiB%s, in %.1f MiB of memory; training "
+             "stood still for %.3f s",
+             cost.sets, (double)cost.part / (1 << 20), where,
+             (double)cost.memory / (1 << 20), cost.stalled_s);
 }
 
 void run_tell_result(struct run *run, const char *plot)
@@ -305,27 +290,27 @@ void run_tell_result(struct run *run, const char *plot)
         tell_learned(run);
     if (run->images > 0) {
         uint64_t speed = (uint64_t)(images_per_s(run) * p->each);
-        progress_say(p, "speed       %s %s/s; %.2f s of training, %.2f s in all",
-                     number_grouped(speed).text, p->unit, training, all);
+        run_tell(run, "speed", "%s %s/s; %.2f s of training, %.2f s in all",
+                 number_grouped(speed).text, p->unit, training, all);
         tell_share(run);
         tell_memory(run);
     }
     if (run->checksum)
-        progress_say(p, "replicas    %d alike, checksum %016" PRIx64, run->size,
-                     run->checksum);
+        run_tell(run, "replicas", "%d alike, checksum %016" PRIx64, run->size,
+                 run->checksum);
     if (plot)
-        progress_say(p, "picture     %s", plot);
+        run_tell(run, "picture", "%s", plot);
     if (run->trace)
-        progress_say(p, "trace       %s: open it at ui.perfetto.dev", run->c->trace);
+        run_tell(run, "trace", "%s: open it at ui.perfetto.dev", run->c->trace);
     if (saver_path(run->saver))
-        progress_say(p,
-                     "checkpoint  %s, step %" PRIu64 "; training stood still for %.3f s",
-                     saver_path(run->saver), saver_written(run->saver),
-                     saver_stalled_s(run->saver));
+        run_tell(run, "checkpoint",
+                 "%s, step %" PRIu64 "; training stood still for %.3f s",
+                 saver_path(run->saver), saver_written(run->saver),
+                 saver_stalled_s(run->saver));
     tell_kept(run);
     if (run->skipped)
-        progress_say(p, "skipped     %" PRIu64 " step%s", run->skipped,
-                     run->skipped == 1 ? "" : "s");
+        run_tell(run, "skipped", "%" PRIu64 " step%s", run->skipped,
+                 run->skipped == 1 ? "" : "s");
     if (run->end != RUN_ALL_EPOCHS || isfinite(run->c->target))
-        progress_say(p, "ended       %s after step %" PRIu64, why(run), run->state.step);
+        run_tell(run, "ended", "%s after step %" PRIu64, why(run), run->state.step);
 }

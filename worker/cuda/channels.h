@@ -172,4 +172,12 @@ static inline void put_channels_end(const struct channels &s, const float *room,
         LAUNCH(channels_end, channels_ends(s), THREADS, stream, s, room, first, second);
 }
 
+/* Launch a kernel of struct OPERATION<T, V>, which the last arguments initialise. */
+#define WALK(operation, s, stream, ...)                                              \
+    LAUNCH((channels_walk<V, operation<T, V>>), channels_blocks(s), THREADS, stream, \
+           (operation<T, V>{__VA_ARGS__}), s)
+#define SUM(operation, s, room, first, second, stream, ...)                         \
+    LAUNCH((channels_sum<V, operation<T, V>>), channels_blocks(s), THREADS, stream, \
+           (operation<T, V>{__VA_ARGS__}), s, room, first, second)
+
 #endif

@@ -155,13 +155,8 @@ void cuda_norm_measure(const struct cuda_norm *given, const void *x, cudaStream_
 {
     struct norm p = norm_of(given);
     if (p.s.count > 0)
-        FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
-            struct norm_parts<T, V> f = {
-                (const T *)x
-            };
-            LAUNCH((channels_sum<V, norm_parts<T, V>>), channels_blocks(p.s), THREADS,
-                   stream, f, p.s, p.room, nullptr, nullptr);
-        });
+        FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
+                 SUM(norm_parts, p.s, p.room, nullptr, nullptr, stream, (const T *)x));
     FOR_TYPE(p.map.type,
              LAUNCH(norm_learn<T>, channels_ends(p.s), THREADS, stream, (const T *)x, p));
 }
@@ -176,13 +171,9 @@ void cuda_norm(const struct cuda_norm *given, const void *x, const void *shortcu
         LAUNCH(norm_learn_shared, blocks_for(p.s.C), THREADS, stream, p);
     if (p.s.count == 0)
         return;
-    FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
-        struct norm_apply<T, V> f = {
-            (const T *)x, (const T *)shortcut, (T *)y, p
-        };
-        LAUNCH((channels_walk<V, norm_apply<T, V>>), channels_blocks(p.walk), THREADS,
-               stream, f, p.walk);
-    });
+    FOR_PACK(
+        p.map.type, channels_at_once(p.map) > 1,
+        WALK(norm_apply, p.walk, stream, (const T *)x, (const T *)shortcut, (T *)y, p));
 }
 
 /* ---- backward ---- */
@@ -290,15 +281,9 @@ void cuda_norm_back_measure(const struct cuda_norm *given, const void *x, const 
 {
     struct norm p = norm_of(given);
     if (p.s.count > 0)
-        FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
-            struct norm_back_parts<T, V> f = {
-                {
-                    (const T *)x, (const T *)y, (const T *)dy, p
-                }
-            };
-            LAUNCH((channels_sum<V, norm_back_parts<T, V>>), channels_blocks(p.s),
-                   THREADS, stream, f, p.s, p.room, nullptr, nullptr);
-        });
+        FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
+                 SUM(norm_back_parts, p.s, p.room, nullptr, nullptr, stream,
+                     {(const T *)x, (const T *)y, (const T *)dy, p}));
     LAUNCH(norm_back_whole, channels_ends(p.s), THREADS, stream, p, dw, dbias);
 }
 
@@ -310,11 +295,8 @@ void cuda_norm_back(const struct cuda_norm *given, const void *x, const void *y,
         LAUNCH(norm_back_shared, blocks_for(p.s.C), THREADS, stream, p);
     if (p.s.count == 0)
         return;
-    FOR_PACK(p.map.type, channels_at_once(p.map) > 1, {
-        struct norm_back_apply<T, V> f = {
-            {(const T *)x, (const T *)y, (const T *)dy, p}, (T *)dx, (T *)dshortcut
-        };
-        LAUNCH((channels_walk<V, norm_back_apply<T, V>>), channels_blocks(p.walk),
-               THREADS, stream, f, p.walk);
-    });
+    FOR_PACK(p.map.type, channels_at_once(p.map) > 1,
+             WALK(norm_back_apply, p.walk, stream,
+                  {(const T *)x, (const T *)y, (const T *)dy, p}, (T *)dx,
+                  (T *)dshortcut));
 }

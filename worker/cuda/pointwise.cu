@@ -98,12 +98,8 @@ void cuda_bias_relu(const void *z, const float *bias, struct cuda_map m, void *y
                                 bias, windows_of(m), n, (T *)y, arg));
     else
         FOR_PACK(m.type, channels_at_once(m) > 1, {
-            struct channels walk = channels_of(m, V, MOST_WALKERS, 4);
-            struct bias_relu<T, V> f = {
-                (const T *)z, bias, (T *)y
-            };
-            LAUNCH((channels_walk<V, bias_relu<T, V>>), channels_blocks(walk), THREADS,
-                   stream, f, walk);
+            struct channels s = channels_of(m, V, MOST_WALKERS, 4);
+            WALK(bias_relu, s, stream, (const T *)z, bias, (T *)y);
         });
 }
 
@@ -131,14 +127,14 @@ template <class T, int V> struct masked_sum {
     }
 };
 
-/* The gradient goes to the position of the maximum; the other three get zero. */
-template <class T> struct unpool_sum {
+/* The gradient goes to the position of the maximum; the other three get zero. V is 1. */
+template <class T, int V> struct unpool_sum {
     const T *y, *dy;
     const uint8_t *arg;
     float scale;
     T *dz;
     struct windows s;
-    float sums[1][SUMS];
+    float sums[V][SUMS];
     __device__ void begin(uint32_t c) {}
     __device__ void at(uint32_t i)
     {
@@ -167,20 +163,14 @@ void cuda_bias_relu_back(const void *y, const void *dy, const uint8_t *arg, floa
     if (arg) {
         put_rest(m, dz, stream);
         FOR_TYPE(m.type, {
-            struct unpool_sum<T> f = {
-                (const T *)y, (const T *)dy, arg, scale, (T *)dz, windows_of(m)
-            };
-            LAUNCH((channels_sum<1, unpool_sum<T>>), channels_blocks(s), THREADS, stream,
-                   f, s, room, sums, nullptr);
+            enum { V = 1 };
+            SUM(unpool_sum, s, room, sums, nullptr, stream, (const T *)y, (const T *)dy,
+                arg, scale, (T *)dz, windows_of(m));
         });
     } else {
-        FOR_PACK(m.type, at_once > 1, {
-            struct masked_sum<T, V> f = {
-                (const T *)y, (const T *)dy, scale, (T *)dz
-            };
-            LAUNCH((channels_sum<V, masked_sum<T, V>>), channels_blocks(s), THREADS,
-                   stream, f, s, room, sums, nullptr);
-        });
+        FOR_PACK(m.type, at_once > 1,
+                 SUM(masked_sum, s, room, sums, nullptr, stream, (const T *)y,
+                     (const T *)dy, scale, (T *)dz));
     }
     put_channels_end(s, room, sums, NULL, stream);
 }

@@ -231,11 +231,8 @@ void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void
     struct cuda_map map = p->map;
     struct channels s = channels_to_sum(map, channels_at_once(map));
     FOR_PACK(map.type, channels_at_once(map) > 1, {
-        struct row_norm_sums<T, V> f = {
-            (const T *)x, (const T *)dy, p->kept, divide_by(r.C)
-        };
-        LAUNCH((channels_sum<V, row_norm_sums<T, V>>), channels_blocks(s), THREADS,
-               stream, f, s, p->room, dbias, dw);
+        SUM(row_norm_sums, s, p->room, dbias, dw, stream, (const T *)x, (const T *)dy,
+            p->kept, divide_by(r.C));
         LAUNCH((row_norm_back<T, V>), row_blocks(r), THREADS, stream, (const T *)x,
                (const T *)dy, p->w, p->kept, p->rms, r, (T *)dx, add);
     });

@@ -187,16 +187,9 @@ void cuda_row_norm(const struct cuda_row_norm *p, const void *x, void *y,
 void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void *dy,
                         float *dw, float *dbias, void *dx, bool add, cudaStream_t stream);
 
-/* y = x / (1 + exp(-linear x - cubic x^3)), times z if `gated`, for rows of C x and then
- * C z. */
-struct cuda_activation {
-    struct cuda_map map; /* of y */
-    float linear, cubic;
-    bool gated;
-};
-/* y, or with dy the gradient of x. */
-void cuda_activation(struct cuda_activation a, const void *x, const void *dy, void *to,
-                     cudaStream_t stream);
+/* y, whose map this is, or with dy the gradient of x. */
+void cuda_activation(struct cuda_map map, struct activation f, const void *x,
+                     const void *dy, void *to, cudaStream_t stream);
 
 /* ---- attention.cu ---- */
 

@@ -85,12 +85,8 @@ void row_norm_run(struct layers *net, const struct layer *l, const struct layer_
 void activation_run(struct layers *net, const struct layer *l, const struct layer_plan *p,
                     bool back)
 {
-    struct activation is = l->spec->kind == LAYER_GELU
-                               ? (struct activation)ACTIVATION_GELU
-                               : (struct activation)ACTIVATION_SILU;
-    struct cuda_activation f = {rows_of(net, l, p->n), is.linear, is.cubic,
-                                l->spec->gated};
-    cuda_activation(f, input_of(net, l), back ? net->slots[l->slot] : NULL,
+    cuda_activation(rows_of(net, l, p->n), model_activation(l->spec, l->map.C),
+                    input_of(net, l), back ? net->slots[l->slot] : NULL,
                     back ? gradient_of(net, l->in) : l->y, net->stream);
 }
 

@@ -241,50 +241,46 @@ void cuda_row_norm_back(const struct cuda_row_norm *p, const void *x, const void
 
 /* ---- GELU and SiLU ---- */
 
-struct curve {
-    float linear, cubic;
-    __device__ float share(float x) const /* 1 / (1 + exp(-u)) */
-    {
-        return 1 / (1 + expf(x * (x * x * -cubic - linear)));
-    }
-};
+static __device__ inline float share_of(float x, const struct activation &f)
+{
+    return 1 / (1 + expf(x * (x * x * -f.cubic - f.linear)));
+}
 
 /* y, or from its gradients those of x, and of z if `gated`: behind the C x of a row. */
 template <class T, int V>
-static __global__ void activation(const T *x, uint32_t n, struct divide C, bool gated,
-                                  struct curve f, const T *dy, T *to)
+static __global__ void activate(const T *x, uint32_t n, struct divide C,
+                                struct activation f, const T *dy, T *to)
 {
     for (EACH_OF(q, n / V)) {
         float v[V], z[V], g[V], dz[V];
-        uint32_t i = q * V, at = gated ? i + over(i, C) * C.by : i;
+        uint32_t i = q * V, at = f.gated ? i + over(i, C) * C.by : i;
         load<V>(x + at, v);
         for (int k = 0; k < V; k++)
             z[k] = g[k] = 1;
-        if (gated)
+        if (f.gated)
             load<V>(x + at + C.by, z);
         if (dy)
             load<V>(dy + i, g);
         for (int k = 0; k < V; k++) {
-            float s = f.share(v[k]), y = v[k] * s;
+            float s = share_of(v[k], f), y = v[k] * s;
             float slope = v[k] * v[k] * (3 * f.cubic) + f.linear; /* of u */
             dz[k] = g[k] * y;
             v[k] = dy ? g[k] * z[k] * (s + y * (1 - s) * slope) : y * z[k];
         }
         store<V>(v, to + (dy ? at : i));
-        if (gated && dy)
+        if (f.gated && dy)
             store<V>(dz, to + at + C.by);
     }
 }
 
-void cuda_activation(struct cuda_activation a, const void *x, const void *dy, void *to,
-                     cudaStream_t stream)
+void cuda_activation(struct cuda_map map, struct activation f, const void *x,
+                     const void *dy, void *to, cudaStream_t stream)
 {
-    struct rows r = rows_of(a.map);
-    struct curve f = {a.linear, a.cubic};
+    struct rows r = rows_of(map);
     uint32_t n = r.n * r.C;
-    FOR_PACK(a.map.type, (a.gated ? r.C : n) % 8 == 0,
-             LAUNCH((activation<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x,
-                    n, divide_by(r.C), a.gated, f, (const T *)dy, (T *)to));
+    FOR_PACK(map.type, (f.gated ? r.C : n) % 8 == 0,
+             LAUNCH((activate<T, V>), blocks_for(n / V), THREADS, stream, (const T *)x, n,
+                    divide_by(r.C), f, (const T *)dy, (T *)to));
 }
 
 /* ---- rotary positions ---- */

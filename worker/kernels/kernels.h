@@ -112,14 +112,6 @@ struct activation {
     int C;
     bool gated;
 };
-#define ACTIVATION_GELU                               \
-    {                                                 \
-        1.59576912160573f, 0.0713548162726f, 0, false \
-    }
-#define ACTIVATION_SILU \
-    {                   \
-        1, 0, 0, false  \
-    }
 
 /* Causal self-attention over T tokens: qkv[n,T,heads + 2 kv_heads,D] to y[n,T,heads,D].
  * heads / kv_heads queries in turn share keys and values. Weights are dropped with

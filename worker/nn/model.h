@@ -244,6 +244,8 @@ struct model_op {
     const float *turns;       /* of rotary positions: kernels.h; NULL: none */
 };
 struct model_op model_op(const struct model *m, int i);
+/* What a layer of GELU or SiLU computes, with rows of C. */
+struct activation model_activation(const struct layer_spec *layer, int C);
 /* Have a model's logits a weight of their own, its last layer's? */
 bool model_untied(const struct model *m);
 /* Does a layer after i use the output of layer `of`? Then its gradient has been

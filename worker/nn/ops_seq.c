@@ -239,14 +239,11 @@ const struct op op_dense = {.product = true,
 
 /* ---- GELU and SiLU ---- */
 
-static struct activation activation_of(const struct layer *l)
+struct activation model_activation(const struct layer_spec *layer, int C)
 {
-    static const struct activation all[LAYER_KINDS] = {
-        [LAYER_GELU] = ACTIVATION_GELU, [LAYER_SILU] = ACTIVATION_SILU};
-    struct activation f = all[l->spec->kind];
-    f.C = l->map.C;
-    f.gated = l->spec->gated;
-    return f;
+    return layer->kind == LAYER_GELU
+               ? (struct activation){1.59576912160573f, 0.0713548162726f, C, layer->gated}
+               : (struct activation){1, 0, C, layer->gated};
 }
 
 static int add_activation(struct model *m, struct layer *l, struct map_shape in,
@@ -260,14 +257,14 @@ static int add_activation(struct model *m, struct layer *l, struct map_shape in,
 
 static void activate(struct model *m, struct layer *l, const struct batch *b)
 {
-    m->k->activation(activation_of(l), rows_of(m, b), rows_in(m, l, b), NULL,
-                     rows_out(m, l));
+    m->k->activation(model_activation(l->spec, l->map.C), rows_of(m, b), rows_in(m, l, b),
+                     NULL, rows_out(m, l));
 }
 
 static void activate_back(struct model *m, const struct layer *l, const struct batch *b)
 {
-    m->k->activation(activation_of(l), rows_of(m, b), input_of(m, l, b),
-                     m->slots[l->slot], gradient_of(m, l->in));
+    m->k->activation(model_activation(l->spec, l->map.C), rows_of(m, b),
+                     input_of(m, l, b), m->slots[l->slot], gradient_of(m, l->in));
 }
 
 const struct op op_activation = {.takes = FLOW_ROWS,

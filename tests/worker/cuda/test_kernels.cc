@@ -243,8 +243,8 @@ static void row_norm(int samples, int T, int C, bool add, bool rms)
 
 static void activation(int rows, int C, float cubic, bool gated)
 {
-    struct cuda_activation a = {
-        {CUDA_F32, 1, C, rows, 1}, cubic > 0 ? 1.6f : 1, cubic, gated};
+    struct cuda_map map = {CUDA_F32, 1, C, rows, 1};
+    struct activation f = {cubic > 0 ? 1.6f : 1, cubic, C, gated};
     size_t n = size_t(rows * C), given = gated ? 2 * n : n;
     array x(given), y(n), dy(n), dx(given);
     x.fill(17);
@@ -252,8 +252,8 @@ static void activation(int rows, int C, float cubic, bool gated)
         v *= 4;
     x.send();
     dy.fill(18);
-    auto forward = [&] { cuda_activation(a, x.at, nullptr, y.at, stream); };
-    cuda_activation(a, x.at, dy.at, dx.at, stream);
+    auto forward = [&] { cuda_activation(map, f, x.at, nullptr, y.at, stream); };
+    cuda_activation(map, f, x.at, dy.at, dx.at, stream);
     check_slope("activation", x, dx, y, dy, forward);
 }
 

@@ -318,16 +318,16 @@ static void sequences(int n, int T, int C, enum cuda_type type)
         });
     check("GELU and a sum", [=](run &r) {
         void *x = r.numbers(all, type), *y = r.room(bytes), *dx = r.room(bytes);
-        struct cuda_activation gelu = {rows, 1.6f, 0.07f, false};
-        cuda_activation(gelu, x, nullptr, y, stream);
-        cuda_activation(gelu, x, y, dx, stream);
+        struct activation gelu = {1.6f, 0.07f, C, false};
+        cuda_activation(rows, gelu, x, nullptr, y, stream);
+        cuda_activation(rows, gelu, x, y, dx, stream);
         cuda_add(y, dx, int64_t(all), type, stream);
     });
     check("gated SiLU", [=](run &r) {
-        struct cuda_activation silu = {rows, 1, 0, true};
+        struct activation silu = {1, 0, C, true};
         void *x = r.numbers(2 * all, type), *y = r.room(bytes), *dx = r.room(2 * bytes);
-        cuda_activation(silu, x, nullptr, y, stream);
-        cuda_activation(silu, x, y, dx, stream);
+        cuda_activation(rows, silu, x, nullptr, y, stream);
+        cuda_activation(rows, silu, x, y, dx, stream);
     });
 }
 

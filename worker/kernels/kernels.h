@@ -232,7 +232,7 @@ struct kernels {
     void (*row_norm_back)(struct row_norm f, int n, const float *x, const float *kept,
                           const float *dy, float *dw, float *dbias, float *dx, bool add);
     void (*column_sums)(int n, int C, const float *dy, float *sums);
-    /* n rows of y or, with dy, of x's gradient; n C < 2^31 */
+    /* n rows of y or, with dy, of x's gradient */
     void (*activation)(struct activation f, int n, const float *x, const float *dy,
                        float *to);
     /* Turns pairs of numbers, from the two halves of each head of the queries and keys

@@ -205,26 +205,26 @@ static void activate(const struct activation *f, int n, const float *x, const fl
 }
 
 /* A row if it is gated, else as many numbers as are worth a call. */
-static int activated_at_once(const struct activation *f)
+static size_t activated_at_once(const struct activation *f)
 {
-    return f->gated ? f->C : CHUNK;
+    return f->gated ? (size_t)f->C : CHUNK;
 }
 
 static void activate_some(int i, int part, void *arg)
 {
     const struct rows *a = arg;
     const struct activation *f = &a->f;
-    int each = activated_at_once(f), n = at_most(each, a->n * f->C - i * each);
-    size_t at = (size_t)i * (size_t)each, wide = f->gated ? 2 : 1;
-    activate(f, n, a->x + wide * at, a->dy ? a->dy + at : NULL,
-             a->y + (a->dy ? wide : 1) * at);
+    size_t each = activated_at_once(f), at = (size_t)i * each, wide = f->gated ? 2 : 1;
+    size_t left = (size_t)a->n * (size_t)f->C - at;
+    activate(f, (int)(left < each ? left : each), a->x + wide * at,
+             a->dy ? a->dy + at : NULL, a->y + (a->dy ? wide : 1) * at);
 }
 
 void NAMED(activation)(struct activation f, int n, const float *x, const float *dy,
                        float *to)
 {
-    int each = activated_at_once(&f);
-    pool_each(round_up(n * f.C, each) / each, activate_some,
+    size_t each = activated_at_once(&f), all = (size_t)n * (size_t)f.C;
+    pool_each((int)((all + each - 1) / each), activate_some,
               &(struct rows){.n = n, .f = f, .x = x, .dy = dy, .y = to});
 }
 

@@ -169,7 +169,7 @@ static int read_model(char *path, struct ddp_err *err)
     int i = 0;
     for (; type->layers[i].kind != LAYER_END; i++) {
         const struct layer_spec *l = &type->layers[i];
-        if (l->from > i || l->shortcut > i || l->outputs < 0 || !l->name)
+        if (l->from > i + 1 || l->shortcut > i || l->outputs < 0 || !l->name)
             abort();
     }
     if (i == 0 || !type->optimizer)

@@ -26,11 +26,6 @@ static int filter_alignment(const struct layers *net, const struct layer *l,
     return (int)aligned_to(at, 16);
 }
 
-static int stride_of(const struct layer *l)
-{
-    return l->spec->stride ? l->spec->stride : 1;
-}
-
 /* Is the product added to its result, x's gradient? */
 static bool adds(const struct layer *l, enum pass pass)
 {
@@ -42,8 +37,8 @@ static void conv_key(const struct layers *net, const struct layer *l, int n,
 {
     static const char *const passes[] = {"forward", "filter", "image"};
     snprintf(text, size, "%s %d %dx%dx%d %dx%d/%d+%d %s %d%s%s", passes[pass], n,
-             l->given.C, l->given.H, l->given.W, l->wide.C, l->spec->size, stride_of(l),
-             l->spec->pad, precision_names[net->settings.precision],
+             l->given.C, l->given.H, l->given.W, l->wide.C, l->spec->size,
+             l->spec->stride, l->spec->pad, precision_names[net->settings.precision],
              filter_alignment(net, l, pass), adds(l, pass) ? " adds" : "",
              net->settings.deterministic ? " deterministic" : "");
 }
@@ -73,7 +68,7 @@ static cudnnBackendDescriptor_t make_convolution(struct dnn_graph *g,
     cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
     const int64_t pads[] = {l->spec->pad, l->spec->pad};
-    const int64_t strides[] = {stride_of(l), stride_of(l)};
+    const int64_t strides[] = {l->spec->stride, l->spec->stride};
     const int64_t dilations[] = {1, 1};
     const int64_t dimensions = 2;
     const struct dnn_attribute all[] = {

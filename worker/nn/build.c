@@ -50,7 +50,7 @@ bool model_used_after(const struct model *m, int i, int of)
 {
     for (int l = i + 1; m->type->layers[l].kind != LAYER_END; l++) {
         const struct layer_spec *s = &m->type->layers[l];
-        if (l - (s->from ? s->from : 1) == of || (s->shortcut && l - s->shortcut == of))
+        if (l - s->from == of || (s->shortcut && l - s->shortcut == of))
             return true;
     }
     return false;
@@ -147,7 +147,7 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
     struct layer *l = &m->layers[i];
     l->spec = &m->type->layers[i];
     l->op = ops[l->spec->kind];
-    l->in = i - (l->spec->from ? l->spec->from : 1);
+    l->in = i - l->spec->from;
     l->shortcut = l->spec->shortcut ? i - l->spec->shortcut : -1;
     l->adds = l->in >= 0 && model_used_after(m, i, l->in);
     l->shortcut_adds = l->shortcut >= 0 && model_used_after(m, i, l->shortcut);

@@ -420,6 +420,8 @@ static int read_layer(struct reader *r, char *name, const char *word, char *rest
                                kind->name,
                                xstrdup(name),
                                .line = r->line,
+                               .stride = 1,
+                               .from = 1,
                                .bare = kind->kind == LAYER_CONV,
                                .outputs_first = kind->outputs_first,
                                .base = 10000,

@@ -80,17 +80,17 @@ enum { LAYER_JOINED = 3 };
 struct layer_spec {
     enum layer_kind kind;
     const char *kind_name;
-    char *name;      /* owned; its parameters are NAME.weight and NAME.bias */
-    int line;        /* of the text */
-    int outputs;     /* channels or features; 0: from the data's shape */
-    int size;        /* of a convolution's square kernel; heads */
-    int stride, pad; /* stride 0 means 1 */
-    bool bare;       /* no bias; a convolution has no ReLU either, and a norm follows */
+    char *name;  /* owned; its parameters are NAME.weight and NAME.bias */
+    int line;    /* of the text */
+    int outputs; /* channels or features; 0: from the data's shape */
+    int size;    /* of a convolution's square kernel; heads */
+    int stride, pad;
+    bool bare; /* no bias; a convolution has no ReLU either, and a norm follows */
     bool relu, pool;
     float dropout;      /* probability; 0: none. Of images after a ReLU, before linear
                            layers; of tokens before the sum with the shortcut, of
                            attention's weights */
-    int from, shortcut; /* so many layers back; 0: the previous one; none */
+    int from, shortcut; /* so many layers back; no shortcut: 0 */
 
     char *positions; /* owned; NULL: none */
     bool outputs_first, join, gated;

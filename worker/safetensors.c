@@ -13,6 +13,7 @@
 #include "common/scoped.h"
 #include "common/write_all.h"
 #include "worker/group/half.h"
+#include "worker/kernels/scratch.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -146,18 +147,13 @@ int safetensors_write(const char *path, const struct strv *metadata,
 
 /* ---- reading ---- */
 
-struct converted {
-    struct converted *next;
-    float data[];
-};
-
 struct safetensors {
     struct file_map map;  /* owned: the file that it was read from */
     const uint8_t *bytes; /* borrowed */
     const uint8_t *data;  /* where the arrays begin */
     uint64_t ndata;
-    json_t *root;                /* owned */
-    struct converted *converted; /* owned */
+    json_t *root;               /* owned */
+    struct scratches converted; /* owned: arrays that are not as they lie in the file */
 };
 
 /* type, shape and offsets of one array; validated */
@@ -259,11 +255,7 @@ void safetensors_free(struct safetensors *f)
 {
     if (!f)
         return;
-    while (f->converted) {
-        struct converted *c = f->converted;
-        f->converted = c->next;
-        free(c);
-    }
+    scratches_free(&f->converted);
     json_decref(f->root);
     file_map_close(&f->map);
     free(f);
@@ -288,14 +280,12 @@ static const float *as_floats(struct safetensors *f, const struct dtype *type,
 {
     if (!type->widen && (uintptr_t)data % sizeof(float) == 0)
         return (const float *)(const void *)data;
-    struct converted *c = xcalloc(1, sizeof *c + count * sizeof(float));
+    float *floats = scratch_in(&f->converted, count);
     OWNED uint16_t *halves = type->widen ? xcalloc(count, sizeof *halves) : NULL;
-    memcpy(halves ? (void *)halves : c->data, data, count * type->size);
+    memcpy(halves ? (void *)halves : floats, data, count * type->size);
     if (halves)
-        type->widen(c->data, halves, count);
-    c->next = f->converted;
-    f->converted = c;
-    return c->data;
+        type->widen(floats, halves, count);
+    return floats;
 }
 
 int safetensors_find(struct safetensors *f, const char *name, struct array *out,

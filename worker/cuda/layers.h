@@ -26,17 +26,15 @@
 
 struct layers; /* layers, activations for up to max_batch */
 
-/* Sums n numbers over the ranks, on the net's stream. */
-typedef void (*layers_sum_fn)(double *v, size_t n, void *arg);
-
 struct layers_settings {
     struct io_shape io;
     int from, to; /* layers; to 0: to the last */
     int max_batch;
     bool dropout;
-    /* Normalises over the batches of all ranks, which must then run their layers in the
-     * same order, with 0 samples if they have none. NULL: each rank by itself. */
-    layers_sum_fn sum;
+    /* Sums norms on the net's stream, to normalise over the batches of all ranks, which
+     * must then run their layers in the same order, with 0 samples if they have none.
+     * NULL: each rank by itself. */
+    norm_sum_fn sum;
     /* Called when a range of gradients, with offsets in the model's block, is final where
      * the stream is now; NULL: not needed. */
     void (*ready)(size_t offset, size_t count, void *arg);
@@ -104,15 +102,15 @@ struct layers_ends layers_ends(const struct layers *net);
  * of the embedding's weight. */
 void layers_token_loss(struct layers *net, const struct cuda_loss *l, float *grads);
 
-/* An activation from a layer before `cut` that layers after it use; and its gradient. */
+/* An activation from a layer before `cut` that layers after it use, or its gradient. */
 enum { LAYERS_BORDERS = 4 };
 struct layers_border {
-    void *y, *dy;
+    void *at;
     size_t bytes; /* per sample */
 };
-/* The borders at net's end (`cut` is its last layer's end) or at its beginning; in the
- * same order for the nets on both sides. Returns their number. */
-int layers_borders(const struct layers *net, int cut,
+/* The borders, or their gradients, at net's end (`cut` is its last layer's end) or at its
+ * beginning; in the same order for the nets on both sides. Returns their number. */
+int layers_borders(const struct layers *net, int cut, bool gradients,
                    struct layers_border out[LAYERS_BORDERS]);
 
 /* Runs each sum of norms over the ranks once, without effect. */

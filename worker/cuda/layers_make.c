@@ -303,14 +303,14 @@ void layers_destroy(struct layers *net)
 
 /* ---- description ---- */
 
-int layers_borders(const struct layers *net, int cut,
+int layers_borders(const struct layers *net, int cut, bool gradients,
                    struct layers_border out[LAYERS_BORDERS])
 {
     int n = 0;
     for (int i = 0; i < cut && n < LAYERS_BORDERS; i++) {
         const struct layer *l = &net->layers[i];
         if (crosses(net, i, cut))
-            out[n++] = (struct layers_border){l->y, gradient_of(net, i),
+            out[n++] = (struct layers_border){gradients ? gradient_of(net, i) : l->y,
                                               l->outputs * type_size(net->type)};
     }
     return n;

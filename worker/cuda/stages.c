@@ -97,35 +97,26 @@ void stages_describe(struct engine *e)
 
 /* ---- between stages ---- */
 
-/* One end of a transfer. */
-struct item {
-    void *at;
-    size_t bytes; /* per sample */
-};
-
 enum { ITEMS = LAYERS_BORDERS + 1 };
 
 /* The blocks that set k transfers between these neighbours: activations, with the
  * labels, targets or tokens for the loss, or their gradients. In the same order at both
  * ends. */
 static int items_of(const struct stage *s, int k, bool forth, int cut,
-                    struct item out[ITEMS])
+                    struct layers_border out[ITEMS])
 {
     const struct set *set = &s->sets[k];
-    struct layers_border borders[LAYERS_BORDERS];
-    int n = layers_borders(set->net, cut, borders);
-    for (int i = 0; i < n; i++)
-        out[i] = (struct item){forth ? borders[i].y : borders[i].dy, borders[i].bytes};
+    int n = layers_borders(set->net, cut, !forth, out);
     if (forth && has_tokens(s->e))
-        out[n++] = (struct item){layers_ends(set->net).x, input_bytes(s->e)};
+        out[n++] = (struct layers_border){layers_ends(set->net).x, input_bytes(s->e)};
     else if (forth)
-        out[n++] = (struct item){set->t, target_bytes(s->e)};
+        out[n++] = (struct layers_border){set->t, target_bytes(s->e)};
     return n;
 }
 
 size_t stages_box_bytes(const struct engine *e)
 {
-    struct item items[ITEMS];
+    struct layers_border items[ITEMS];
     size_t sum = 0;
     int n = items_of(&e->stages[0], 0, true, e->stages[0].to, items);
     for (int i = 0; i < n; i++)
@@ -137,7 +128,7 @@ size_t stages_box_bytes(const struct engine *e)
  * from its box. */
 static void hand_over(struct stage *from, struct stage *to, int k, int n)
 {
-    struct item mine[ITEMS], theirs[ITEMS];
+    struct layers_border mine[ITEMS], theirs[ITEMS];
     bool forth = from->index < to->index;
     int cut = forth ? from->to : from->from;
     int items = items_of(from, k, forth, cut, mine);
@@ -155,7 +146,7 @@ static void hand_over(struct stage *from, struct stage *to, int k, int n)
 /* Makes main wait until n samples of set k have arrived from the neighbour. */
 static void receive(struct stage *s, const struct stage *from, int k, int n)
 {
-    struct item items[ITEMS];
+    struct layers_border items[ITEMS];
     bool forth = from->index < s->index;
     int count = items_of(s, k, forth, forth ? s->from : s->to, items);
     const char *box = from->sets[k].box;

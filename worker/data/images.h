@@ -2,8 +2,8 @@
  *
  * CIFAR (https://www.cs.toronto.edu/~kriz/cifar.html, "binary version") has labels, then
  * 32x32 pixels of red, green and blue. CIFAR-10 is data_batch_1.bin to data_batch_5.bin
- * (as many of them as are there) and test_batch.bin, one label a record; CIFAR-100
- * train.bin and test.bin, a coarse label, which is passed over, and a fine one.
+ * and test_batch.bin, one label a record; CIFAR-100 train.bin and test.bin, a coarse label,
+ * which is passed over, and a fine one.
  *
  * FOLDER/train/CLASS/NAME.png (.jpg, .jpeg), and the same with test, or with val, as
  * torchvision's ImageFolder reads them: classes are numbered in the order of their

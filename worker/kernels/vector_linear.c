@@ -244,33 +244,28 @@ static void keep_factors(struct linear_plan *p, int n, const float *x, const flo
               &(struct call){.p = p, .n = n, .x = x, .y = factor_x(p, factors)});
 }
 
+/* c[M,C] = a[M,K] b[K,C] */
+static void multiply(const struct linear_plan *p, int M, int K, struct matrix a,
+                     const float *b, float *c)
+{
+    size_t C = (size_t)p->s.C;
+    const struct gemm g = {M, p->s.C, K, a, matrix(b, C), NULL, c, C, false};
+    NAMED(gemm)(&g, p->room);
+}
+
 void NAMED(linear_back)(struct linear_plan *p, int n, const float *x, const float *w,
                         const float *y, const float *dy, float *dw, float *factors,
                         float *dbias, float *dx)
 {
-    size_t C = (size_t)p->s.C, ldg = row_of(p->s.K);
+    size_t ldg = row_of(p->s.K);
     float *g = factors && PER_WORD == 1 ? factor_g(factors) : p->g;
-    struct gemm of_w = {.M = p->s.K,
-                        .N = p->s.C,
-                        .K = n,
-                        .a = transposed(g, ldg),
-                        .b = matrix(x, C),
-                        .c = dw,
-                        .ldc = C};
-    struct gemm of_x = {.M = n,
-                        .N = p->s.C,
-                        .K = p->s.K,
-                        .a = matrix(g, ldg),
-                        .b = matrix(w, C),
-                        .c = dx,
-                        .ldc = C};
     mask(p, n, y, dy, g, dbias);
     if (factors)
         keep_factors(p, n, x, g, factors);
     else
-        NAMED(gemm)(&of_w, p->room);
+        multiply(p, p->s.K, n, transposed(g, ldg), x, dw);
     if (dx)
-        NAMED(gemm)(&of_x, p->room);
+        multiply(p, n, p->s.K, matrix(g, ldg), w, dx);
 }
 
 /* Prefetches the next tiles' operands, many lines at once, since most were written by

@@ -24,8 +24,8 @@ static int group_of(const struct conv_plan *p)
 static void plan_maps(struct conv_plan *p)
 {
     const struct conv_shape *s = &p->s;
-    int OH = (s->H + 2 * s->pad - s->R) / p->stride + 1;
-    int OW = (s->W + 2 * s->pad - s->R) / p->stride + 1;
+    int OH = (s->H + 2 * s->pad - s->R) / p->s.stride + 1;
+    int OW = (s->W + 2 * s->pad - s->R) / p->s.stride + 1;
     int kblocks = round_up(s->K, BLOCK) / BLOCK;
     p->in = s->first ? (struct maps){s->C, 1, s->H, s->W}
                      : (struct maps){round_up(s->C, BLOCK) / BLOCK, WORDS, s->H, s->W};
@@ -61,7 +61,7 @@ struct conv_plan *NAMED(conv_plan)(struct conv_shape s, struct scratches *memory
     struct conv_plan *p = scratch_bytes(memory, sizeof(*p));
     p->memory = memory;
     p->s = s;
-    p->stride = s.stride ? s.stride : 1;
+    p->s.stride = s.stride ? s.stride : 1;
     plan_maps(p);
     p->w = (elem *)scratch_in(p->memory, p->taps);
     p->turned = (elem *)scratch_in(p->memory, p->taps);

@@ -30,8 +30,7 @@ struct maps {
 };
 
 struct conv_plan {
-    struct conv_shape s;
-    int stride; /* 1 or more */
+    struct conv_shape s; /* with its stride */
     const struct conv_method *method;
     int winograd, squares; /* vector_winograd.c: m, or 0; how many at a time */
     int rows;              /* vector_direct.c: rows of outputs at a time */

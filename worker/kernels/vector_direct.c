@@ -75,7 +75,7 @@ static struct under under_of(const struct strip *s, struct maps of, int stride, 
 static struct under tap_of(const struct conv_plan *p, const struct strip *s, int tap)
 {
     int R = p->s.R, pad = p->s.pad;
-    return under_of(s, p->in, p->stride, tap / R - pad, tap % R - pad);
+    return under_of(s, p->in, p->s.stride, tap / R - pad, tap % R - pad);
 }
 
 /* The first pixel under row h of an image's outputs, of its block b. */
@@ -178,7 +178,7 @@ static void take_planes(const struct conv_plan *p, const struct strip *s, const 
         if (n < s->W || u.rows.from > s->rows.from || u.rows.to < s->rows.to)
             memset(v, 0, (size_t)s->columns * sizeof *v);
         for (int h = u.rows.from; h < u.rows.to; h++)
-            copy_floats(n, x + first_under(&u, 0, i / taps, h), p->stride,
+            copy_floats(n, x + first_under(&u, 0, i / taps, h), p->s.stride,
                         v + (h - s->rows.from) * s->W + from);
     }
 }

@@ -47,7 +47,7 @@ static int method_for(const struct conv_plan *p)
 {
     int H = p->full.H, W = p->full.W;
     int of_2 = squares_in(2, H, W), of_4 = squares_in(4, H, W);
-    if (p->s.R != 3 || p->stride != 1 || p->s.first || H * W == 1)
+    if (p->s.R != 3 || p->s.stride != 1 || p->s.first || H * W == 1)
         return 0;
     if (p->s.B * of_4 >= 32 && p->group * of_4 >= 4 && 36 * of_4 < 16 * of_2 &&
         p->in.blocks * p->full.blocks * BLOCK * BLOCK <= 256 * 256)

@@ -17,7 +17,9 @@
 
 struct backend {
     const char *name;
-    /* Called after the bootstrap (NULL: nothing to do), and at the end. */
+    /* Called after the bootstrap, and at the end. NULL: our own transports. Another
+     * library's completions wake no sleeping rank, and a pending request does not tell
+     * which ranks it waits for: its groups use failure_watch.h. */
     int (*open)(struct ddp_group *g, struct ddp_err *err);
     void (*close)(struct ddp_group *g);
     /* Advance the first collective: ADVANCE_*; on error `*culprit` is the rank that has
@@ -32,9 +34,6 @@ struct backend {
      * NULL. */
     void (*watch)(struct ddp_group *g);
     bool on_device; /* takes CUDA memory only */
-    /* Its completions wake no sleeping rank, and a pending request does not tell which
-     * ranks it waits for: its groups use failure_watch.h. */
-    bool sleepless;
 };
 
 extern const struct backend backend_shm, backend_tcp, backend_hier, backend_nccl,

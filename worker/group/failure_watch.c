@@ -12,7 +12,7 @@ bool watch_wanted(const struct ddp_group *g)
 bool watch_blind(const struct ddp_group *g)
 {
     const struct ddp_request *first = g->colls.first;
-    return g->backend->sleepless && !g->broken &&
+    return g->backend->open && !g->broken &&
            (first ? !coll_stays_ours(&first->coll) : g->npending > 0);
 }
 

@@ -522,5 +522,4 @@ const struct backend backend_nccl = {
     .cancel = nccl_cancel,
     .watch = nccl_watch,
     .on_device = true,
-    .sleepless = true,
 };

@@ -167,8 +167,5 @@ static int mpi_advance(struct ddp_group *g, struct coll *c, int *culprit,
     return ADVANCE_DONE;
 }
 
-const struct backend backend_mpi = {.name = "mpi",
-                                    .open = mpi_open,
-                                    .close = mpi_close,
-                                    .advance = mpi_advance,
-                                    .sleepless = true};
+const struct backend backend_mpi = {
+    .name = "mpi", .open = mpi_open, .close = mpi_close, .advance = mpi_advance};

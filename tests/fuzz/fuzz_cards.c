@@ -4,6 +4,8 @@
  * accepted counts ranks wrongly or has no port, and when a refusal has no words.
  */
 #include "tests/fuzz/fuzz.h"
+
+#include "common/sock_addr.h"
 #include "worker/group/layout.h"
 
 #include <stdlib.h>
@@ -18,7 +20,7 @@ static void check(const struct layout *l)
         const int *ranks = layout_host(l, h, &n);
         for (int i = 0; i < n; i++) {
             const struct member *m = &l->members[ranks[i]];
-            if (m->host != h || m->local != i || m->addr.sin6_port == 0)
+            if (m->host != h || m->local != i || sock_port(&m->addr.sa) == 0)
                 abort();
         }
         all += n;

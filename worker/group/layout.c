@@ -49,7 +49,6 @@ void listeners_close(struct listeners *listeners)
 {
     close_fd(&listeners->tcp_fd);
     close_fd(&listeners->unix_fd);
-    listeners->tcp_fd = listeners->unix_fd = -1;
 }
 
 static uint64_t host_of(int rank, const char *host_name, bool alone)
@@ -107,16 +106,18 @@ int card_make(struct card *card, int rank, const char *toward, int64_t deadline_
 /* It comes off the wire. */
 static bool card_read(const struct card *c, struct member *m)
 {
-    char addr[64];
     if (memcmp(c->magic, card_magic, sizeof c->magic) != 0 || c->port <= 0 ||
         c->port > 65535 || !memchr(c->addr, '\0', sizeof c->addr) ||
         !memchr(c->host_name, '\0', sizeof c->host_name))
         return false;
-    m->addr.sin6_family = AF_INET6;
-    m->addr.sin6_port = htons((uint16_t)c->port);
     memcpy(m->token, c->token, sizeof m->token);
-    snprintf(addr, sizeof addr, strchr(c->addr, ':') ? "%s" : "::ffff:%s", c->addr);
-    return inet_pton(AF_INET6, addr, &m->addr.sin6_addr) == 1;
+    in_port_t port = htons((uint16_t)c->port);
+    if (strchr(c->addr, ':')) {
+        m->addr.six = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port};
+        return inet_pton(AF_INET6, c->addr, &m->addr.six.sin6_addr) == 1;
+    }
+    m->addr.four = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
+    return inet_pton(AF_INET, c->addr, &m->addr.four.sin_addr) == 1;
 }
 
 static void make(struct layout *l, const struct card *cards)

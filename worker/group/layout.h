@@ -49,7 +49,11 @@ struct listeners {
 
 struct member {
     int host, local; /* index of its host, and its own among the ranks of that host */
-    struct sockaddr_in6 addr; /* where it listens; IPv4 is mapped */
+    union {
+        struct sockaddr sa;
+        struct sockaddr_in four;
+        struct sockaddr_in6 six;
+    } addr; /* where it listens */
     unsigned char token[TOKEN_BYTES];
 };
 

@@ -140,13 +140,10 @@ static int connect_rank(const struct shm *s, int local)
     struct sockaddr_un sa;
     socklen_t size = listener_address(s->layout->members[s->ranks[local]].token, &sa);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) < 0) {
-        int why = errno;
-        close_fd(&fd);
-        errno = why;
-        return -1;
-    }
-    return fd;
+    if (fd < 0 || connect(fd, (struct sockaddr *)&sa, size) == 0)
+        return fd;
+    close_fd(&fd); /* keeps errno */
+    return -1;
 }
 
 static bool is_same_user(int conn)

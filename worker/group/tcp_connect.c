@@ -61,20 +61,10 @@ int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err
 
 int tcp_start_connect(const struct member *m)
 {
-    const struct sockaddr *sa = (const struct sockaddr *)&m->addr;
-    struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = m->addr.sin6_port};
-    socklen_t size = sizeof m->addr;
-    if (IN6_IS_ADDR_V4MAPPED(&m->addr.sin6_addr)) {
-        memcpy(&four.sin_addr, &m->addr.sin6_addr.s6_addr[12], sizeof four.sin_addr);
-        sa = (const struct sockaddr *)&four;
-        size = sizeof four;
-    }
-    int fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, sa, size) == 0 || errno == EINPROGRESS)
+    int fd = socket(m->addr.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, &m->addr.sa, sizeof m->addr) == 0 || errno == EINPROGRESS)
         return fd;
-    int why = errno;
-    close(fd);
-    errno = why;
+    close_fd(&fd); /* keeps errno */
     return -1;
 }
 
@@ -178,8 +168,7 @@ static int attempt_failed(struct tcp *n, struct connecting **at, int why,
     c->pause_ms = 2 * c->pause_ms < PAUSE_MAX_MS ? 2 * c->pause_ms : PAUSE_MAX_MS;
     if (may_pass(why))
         return 0;
-    sock_name((const struct sockaddr *)&n->layout->members[c->rank].addr, addr,
-              sizeof addr);
+    sock_name(&n->layout->members[c->rank].addr.sa, addr, sizeof addr);
     err_set(err, "%s cannot be reached or has gone: cannot connect to %s: %s",
             layout_who(n->layout, c->rank).text, addr, strerror(why));
     forget(at);

@@ -40,12 +40,11 @@ enum tcp_answer tcp_answers(const struct tcp *n, int rank)
 {
     if (layout_is_here(n->layout, rank))
         return TCP_REFUSES;
-    int fd = tcp_start_connect(&n->layout->members[rank]);
+    SCOPED(close_fd) int fd = tcp_start_connect(&n->layout->members[rank]);
     if (fd < 0)
         return lacks_descriptors() ? TCP_NOT_ASKED : TCP_REFUSES;
     bool answers =
         sock_await(fd, POLLOUT, now_ms() + ASK_MS) == 0 && tcp_error_of(fd) == 0;
-    close(fd);
     return answers ? TCP_ANSWERS : TCP_REFUSES;
 }
 

@@ -78,16 +78,13 @@ void __wrap_shm_fail(struct shm *s, int culprit, const char *why)
     __real_shm_fail(s, culprit, dies ? deadly_text() : seen ? text : why);
 }
 
-void __real_tcp_report_failure(struct tcp *n, int culprit, const char *why,
-                             enum tcp_audience audience);
-void __wrap_tcp_report_failure(struct tcp *n, int culprit, const char *why,
-                             enum tcp_audience audience);
-void __wrap_tcp_report_failure(struct tcp *n, int culprit, const char *why,
-                             enum tcp_audience audience)
+void __real_tcp_report_failure(struct tcp *n, int culprit, const char *why, bool to_all);
+void __wrap_tcp_report_failure(struct tcp *n, int culprit, const char *why, bool to_all);
+void __wrap_tcp_report_failure(struct tcp *n, int culprit, const char *why, bool to_all)
 {
     if (dawdles == 2)
         usleep(DAWDLE_US);
-    __real_tcp_report_failure(n, culprit, why, audience);
+    __real_tcp_report_failure(n, culprit, why, to_all);
 }
 
 struct slow {

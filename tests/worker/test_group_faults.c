@@ -7,7 +7,6 @@
 #include "common/duration.h"
 #include "common/mem.h"
 #include "worker/group/group.h"
-#include "worker/group/tcp_impl.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -69,8 +69,8 @@ static int add_late(struct ddp_group *g, struct idset *ranks)
 /* Adds ranks that data are expected from; they may be waiting themselves. */
 static void add_awaited(const struct ddp_group *g, struct idset *ranks)
 {
-    if (g->tcp)
-        tcp_awaited(g->tcp, ranks);
+    for (size_t i = 0; g->tcp && i < g->tcp->ninterests; i++)
+        idset_add(ranks, g->tcp->interests[i].rank, g->tcp->interests[i].rank);
     for (int i = 0; g->shm && i < g->shm->n; i++) {
         if (i != g->shm->me && awaited_rank(g, i))
             idset_add(ranks, g->shm->ranks[i], g->shm->ranks[i]);

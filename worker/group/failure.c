@@ -16,8 +16,7 @@ bool group_failure_reported(struct ddp_group *g, int *culprit, struct ddp_err *t
            (g->tcp && tcp_failure_reported(g->tcp, culprit, theirs));
 }
 
-static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
-                      enum tcp_audience audience)
+static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err, bool to_all)
 {
     if (!g->broken) {
         if (g->shm) { /* one cause per host: the first that was written */
@@ -31,7 +30,7 @@ static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
             NULL, NULL}; /* each request reports it when tested or waited for */
         mailboxes_drop(g);
         if (g->tcp) {
-            tcp_report_failure(g->tcp, culprit, err->text, audience);
+            tcp_report_failure(g->tcp, culprit, err->text, to_all);
             tcp_close_streams(g->tcp);
         }
     }
@@ -41,12 +40,12 @@ static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err,
 
 int group_break(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
-    return break_with(g, culprit, err, TCP_TO_ALL);
+    return break_with(g, culprit, err, true);
 }
 
 int group_forward_failure(struct ddp_group *g, int culprit, struct ddp_err *err)
 {
-    return break_with(g, culprit, err, TCP_TO_NEIGHBOURS);
+    return break_with(g, culprit, err, false);
 }
 
 int group_adopt_failure(struct ddp_group *g, struct ddp_err *err)

@@ -406,7 +406,8 @@ void p2p_announce_leave(struct ddp_group *g)
     struct iovec io = {&bye, sizeof bye};
     struct ddp_err unwanted;
     for (const struct mailbox *b = g->mailboxes; b && g->tcp && !g->broken; b = b->next) {
-        if (b->local < 0 && b->out_at == 0 && tcp_has_stream(g->tcp, b->rank))
+        if (b->local < 0 && b->out_at == 0 &&
+            tcp_receiving_fd(tcp_stream(g->tcp, b->rank, TCP_MESSAGE)) >= 0)
             tcp_send(g->tcp, b->rank, TCP_MESSAGE, &io, 1, &unwanted);
     }
 }

@@ -166,7 +166,7 @@ static void sleep_some(struct ddp_group *g, int most_ms)
         return;
     }
     bool any = g->shm && p2p_awaits_host(g), local = any || awaited_coll(g);
-    bool remote = g->tcp && (tcp_interested(g->tcp) || !local);
+    bool remote = g->tcp && (g->tcp->ninterests > 0 || !local);
     if (remote) {
         tcp_sleep(g->tcp, local ? MIXED_MS : most_ms);
         return;
@@ -347,7 +347,7 @@ int group_check_failures(struct ddp_group *g, struct ddp_err *err)
 /* Note in `p` whether data have moved. */
 static void note_moves(const struct ddp_group *g, struct patience *p, int64_t now)
 {
-    uint64_t moves = (g->shm ? g->shm->moves : 0) + (g->tcp ? tcp_moves(g->tcp) : 0);
+    uint64_t moves = (g->shm ? g->shm->moves : 0) + (g->tcp ? g->tcp->moves : 0);
     if (p->moved_ns == 0 || p->moves != moves) {
         p->moves = moves;
         p->moved_ns = now;

@@ -7,10 +7,9 @@
  * connections at the same time, each sends on its own and reads from both until it
  * knows which one the other uses.
  */
-#include "worker/group/tcp_impl.h"
+#include "worker/group/tcp.h"
 
 #include "common/err.h"
-#include "common/idset.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -141,18 +140,6 @@ ssize_t tcp_recv(struct tcp *n, int rank, enum tcp_channel ch, const struct iove
     return 0;
 }
 
-uint64_t tcp_moves(const struct tcp *n)
-{
-    return n->moves;
-}
-
-char *tcp_scratch(struct tcp *n)
-{
-    if (!n->turn)
-        n->turn = xrealloc(NULL, TCP_TURN, 1);
-    return n->turn;
-}
-
 /* ---- sleeping ---- */
 
 bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err)
@@ -161,16 +148,6 @@ bool tcp_begin(struct tcp *n, int *culprit, struct ddp_err *err)
     n->ninterests = 0;
     n->expects = false;
     return expects && tcp_failure_reported(n, culprit, err);
-}
-
-bool tcp_has_stream(const struct tcp *n, int rank)
-{
-    return n->peers[rank] && tcp_receiving_fd(&n->peers[rank]->streams[TCP_MESSAGE]) >= 0;
-}
-
-bool tcp_interested(const struct tcp *n)
-{
-    return n->ninterests > 0;
 }
 
 void tcp_add_polled(struct tcp *n, size_t *np, int fd, short events)
@@ -198,12 +175,6 @@ void tcp_sleep(struct tcp *n, int ms)
                        w->send ? POLLOUT : POLLIN);
     }
     poll(n->polled, np, ms);
-}
-
-void tcp_awaited(const struct tcp *n, struct idset *ranks)
-{
-    for (size_t i = 0; i < n->ninterests; i++)
-        idset_add(ranks, n->interests[i].rank, n->interests[i].rank);
 }
 
 /* ---- are the ranks of other hosts alive? ----
@@ -315,6 +286,7 @@ struct tcp *tcp_create(const struct layout *layout, struct listeners *listeners,
     n->listener = listeners->tcp_fd;
     listeners->tcp_fd = -1;
     n->peers = xcalloc((size_t)layout->size, sizeof *n->peers);
+    n->turn = xrealloc(NULL, TCP_TURN, 1);
     return n;
 }
 

@@ -206,7 +206,7 @@ int tcp_op_advance(struct tcp *tcp, struct tcp_op *o, int *culprit, struct ddp_e
 {
     for (;;) {
         if (!o->under_way) {
-            o->room = tcp_scratch(tcp);
+            o->room = tcp->turn;
             o->flow = (struct flow){.out.peer = -1, .in.peer = -1, .credit = no_limit};
             if (!o->begin(o))
                 return ADVANCE_DONE;

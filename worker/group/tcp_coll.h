@@ -57,7 +57,7 @@ struct tcp_op {
     unsigned round;
     bool under_way;
     struct flow flow;
-    char *room; /* borrowed: tcp_scratch() */
+    char *room; /* borrowed: of struct tcp */
 };
 
 /* Start what `o` describes. */

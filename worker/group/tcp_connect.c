@@ -11,7 +11,7 @@
  * drops the following segments, and resets a connection whose first segment it has
  * missed.
  */
-#include "worker/group/tcp_impl.h"
+#include "worker/group/tcp.h"
 
 #include "common/duration.h"
 #include "common/err.h"

@@ -6,7 +6,7 @@
  * go to all ranks in parallel. A rank reads them while it waits in a call of the
  * library; one that does not answer is not in such a call.
  */
-#include "worker/group/tcp_impl.h"
+#include "worker/group/tcp.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -171,13 +171,11 @@ void tcp_await_connection(const struct tcp *n, int ms)
 
 /* ---- sending reports ---- */
 
-static bool gets_report(const struct tcp *n, int rank, int culprit,
-                        enum tcp_audience audience)
+static bool gets_report(const struct tcp *n, int rank, int culprit, bool to_all)
 {
     if (rank == culprit || layout_is_here(n->layout, rank))
         return false;
-    return (audience == TCP_TO_ALL && n->layout->size <= MOST_CONTACTS) ||
-           tcp_any_stream(n->peers[rank]);
+    return (to_all && n->layout->size <= MOST_CONTACTS) || tcp_any_stream(n->peers[rank]);
 }
 
 /* Begin to connect to a rank; false with errno: it cannot be. */
@@ -253,14 +251,13 @@ static void contacts_run(struct tcp *n, struct contacts *all, int ms, int what,
     }
 }
 
-void tcp_report_failure(struct tcp *n, int culprit, const char *why,
-                        enum tcp_audience audience)
+void tcp_report_failure(struct tcp *n, int culprit, const char *why, bool to_all)
 {
     struct failure_report report = {.culprit = culprit};
     SCOPED(contacts_close) struct contacts all = {0};
     snprintf(report.why, sizeof report.why, "%s", why);
     for (int r = 0; r < n->layout->size; r++) {
-        if (gets_report(n, r, culprit, audience))
+        if (gets_report(n, r, culprit, to_all))
             contact(n, &all, r);
     }
     contacts_run(n, &all, FAILURE_MS, HELLO_FAILURE, &report, sizeof report, NULL);

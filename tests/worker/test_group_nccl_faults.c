@@ -117,7 +117,7 @@ LOOP_TEST(who_fails_is_named, ARRAY_LEN(teams))
     assert_team(&teams[_i], fault_case, &thing);
 }
 
-/* A message from a host that is none of those watched in any case (failure_watch.h),
+/* A message from a host that is none of those watched in any case (failure_watch.c),
  * while the other ranks call nothing. */
 static void far_case(struct ddp_group *g, const void *arg)
 {

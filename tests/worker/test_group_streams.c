@@ -4,7 +4,7 @@
 #include "tests/worker/team.h"
 
 #include "common/mem.h"
-#include "worker/group/tcp_streams.h"
+#include "worker/group/tcp.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -4,7 +4,6 @@
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/scoped.h"
-#include "worker/group/failure_watch.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * mpi: by the MPI library that the job runs under
  *
  * The layout chooses among the first three. A group of nccl or mpi has one of them
- * below it: for barriers, for failure detection (failure_watch.h), and with mpi for
+ * below it: for barriers, for failure detection (failure_watch.c), and with mpi for
  * messages.
  */
 #ifndef WORKER_GROUP_BACKEND_H
@@ -19,7 +19,7 @@ struct backend {
     const char *name;
     /* Called after the bootstrap, and at the end. NULL: our own transports. Another
      * library's completions wake no sleeping rank, and a pending request does not tell
-     * which ranks it waits for: its groups use failure_watch.h. */
+     * which ranks it waits for: its groups use failure_watch.c. */
     int (*open)(struct ddp_group *g, struct ddp_err *err);
     void (*close)(struct ddp_group *g);
     /* Advance the first collective: ADVANCE_*; on error `*culprit` is the rank that has

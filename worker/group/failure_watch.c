@@ -1,6 +1,19 @@
-/* worker/group/failure_watch.c - see failure_watch.h */
-#include "worker/group/failure_watch.h"
-
+/* worker/group/failure_watch.c - failure detection while NCCL or MPI moves the data
+ *
+ * NCCL and MPI show neither the progress of a collective nor the rank it waits for, and
+ * do not report a rank that has died or calls something else. So the ranks of a group
+ * with one of these backends watch each other:
+ *
+ * on a host, every rank records what it calls in shared memory, and a rank that has
+ * waited for a while compares it with its own call;
+ *
+ * between hosts, a rank watches those that are 1, 2, 4, ... hosts further on by an idle
+ * stream, and reports its calls to them, so that a lost host or a mismatched call is
+ * found by at least one.
+ *
+ * A rank that leaves without an error says how many collectives it has entered, so that
+ * it is blamed only by ranks that wait in a later one.
+ */
 #include "common/mem.h"
 #include "worker/group/backend.h"
 

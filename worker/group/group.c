@@ -8,7 +8,6 @@
 #include "common/scoped.h"
 #include "worker/group/backend.h"
 #include "worker/group/bootstrap.h"
-#include "worker/group/failure_watch.h"
 #include "worker/group/mailbox.h"
 
 #include <pthread.h>
@@ -257,8 +256,13 @@ struct ddp_group *group_new(void)
     return g;
 }
 
+/* Takes it out of the lists of all groups, and of its family. */
 static void forget_group(const struct ddp_group *g)
 {
+    struct ddp_group *before = g->family;
+    while (before->family != g)
+        before = before->family;
+    before->family = g->family;
     lock_all();
     struct ddp_group **at = &all_groups;
     while (*at != g)
@@ -327,7 +331,6 @@ void ddp_group_destroy(struct ddp_group *g)
     bool own = !g->inherited;
     forget_group(g);
     requests_free(g);
-    group_leave_family(g);
     if (g->backend && g->backend->close && own)
         g->backend->close(g);
     if (own) {

@@ -67,9 +67,8 @@ void queue_append(struct request_queue *row, struct ddp_request *r);
 bool queue_remove(struct request_queue *row,
                   struct ddp_request *r); /* true if it was there */
 
-enum {
-    CALLS = 64
-}; /* kept per rank: how far one rank can be ahead and still say what it called */
+/* Kept per rank: how far one can be ahead and still say what it called. */
+enum { CALLS = 64 };
 
 struct ddp_group {
     struct layout layout;
@@ -139,8 +138,6 @@ int group_lists_differ(const struct ddp_group *g, int other, struct ddp_err *err
 /* All ranks of *g make a group with arenas of that size, and leave *g for it. */
 int group_replace(struct ddp_group **g, const char *name, size_t arena_bytes,
                   struct ddp_err *err);
-/* Take the group out of the list of its family. */
-void group_leave_family(struct ddp_group *g);
 /* A collective of the library's own: a broadcast from rank 0 or an all-gather of `bytes`,
  * in host memory whatever the backend. */
 int group_share(struct ddp_group *g, enum coll_kind kind, const void *send, void *recv,
@@ -236,6 +233,32 @@ int group_adopt_family_failure(struct ddp_group *g, int culprit, struct ddp_err 
 int group_rank_lost(struct ddp_group *g, int culprit, struct ddp_err *err);
 /* The operation in progress, for an error text: "all_reduce #17", or p2p_name(). */
 struct phrase group_current_call(const struct ddp_group *g);
+
+/* ---- failure_watch.c: the same while NCCL or MPI moves the data ---- */
+
+/* watch_wanted(): another library moves the group's data. watch_blind(): and we are
+ * waiting for it. */
+bool watch_wanted(const struct ddp_group *g);
+bool watch_blind(const struct ddp_group *g);
+/* Record a collective that is being entered. */
+void watch_enter(struct ddp_group *g, const struct call *call);
+/* Tell the TCP transport which ranks of other hosts to watch. */
+void watch_choose(struct ddp_group *g);
+/* Has this rank of our host entered the current collective? */
+bool watch_came(const struct ddp_group *g, int local);
+/* Does a rank of this host call something else than this rank? */
+bool watch_contradicted(const struct ddp_group *g, struct ddp_err *err);
+/* Compare past calls with those of the next rank of our host, once per WATCH_REVIEWED of
+ * them, as that may be ahead. A collective may end well although it is wrong: NCCL and
+ * MPI do not compare operations, nor types of one size. */
+bool watch_review(struct ddp_group *g, struct ddp_err *err);
+enum { WATCH_REVIEWED = CALLS / 2 };
+static inline bool watch_due(const struct ddp_group *g)
+{
+    return g->number - g->reviewed >= WATCH_REVIEWED;
+}
+/* Tell the ranks that watch us that we leave without an error. */
+void watch_leave(struct ddp_group *g);
 
 /* ---- diagnose.c: what the launcher reads ---- */
 

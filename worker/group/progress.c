@@ -11,7 +11,6 @@
 #include "common/err.h"
 #include "common/offload.h"
 #include "worker/group/backend.h"
-#include "worker/group/failure_watch.h"
 
 #include <poll.h>
 #include <string.h>

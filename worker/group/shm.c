@@ -64,11 +64,6 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t value, int ms)
     syscall(SYS_futex, word, FUTEX_WAIT, value, &ts, NULL, 0);
 }
 
-bool shm_join_barriers(void)
-{
-    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
-}
-
 static uint32_t look_whether_asleep(const struct shm *s, _Atomic uint32_t *asleep)
 {
     atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order, too */

@@ -35,7 +35,7 @@ enum {
     SHM_CHUNK = 4 << 20, /* bytes of a staged collective per rank and step, at most */
     SHM_STAGES = 4,      /* chunks under way at once */
     SHM_LINE = 64,
-    SHM_WORDS = 64, /* latest calls per rank, for failure_watch.h */
+    SHM_WORDS = 64, /* latest calls per rank, for failure_watch.c */
 };
 
 /* "I am in collective number seq." Written before seq, read after it. */
@@ -47,7 +47,7 @@ struct shm_post {
     char data[SHM_INLINE];
 };
 
-/* A call whose data another library moves (failure_watch.h). It may be overwritten
+/* A call whose data another library moves (failure_watch.c). It may be overwritten
  * while it is read: it is valid when its number, written last, is the same before and
  * after. */
 struct shm_call {
@@ -127,8 +127,6 @@ static inline struct ring *shm_ring(const struct shm *s, int from, int to)
     return &s->rings[(size_t)from * (size_t)s->n + (size_t)to];
 }
 
-/* Register for membarrier(); false where the kernel has none. */
-bool shm_join_barriers(void);
 /* Announce a call; wakes ranks that sleep for it. */
 void shm_post(struct shm *s, uint32_t what, uint64_t bytes, int64_t where,
               const void *small, size_t nsmall);

@@ -18,14 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void group_leave_family(struct ddp_group *g)
-{
-    struct ddp_group *before = g->family;
-    while (before->family != g)
-        before = before->family;
-    before->family = g->family;
-}
-
 /* ---- the meeting ---- */
 
 int group_lists_differ(const struct ddp_group *g, int other, struct ddp_err *err)

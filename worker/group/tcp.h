@@ -12,7 +12,6 @@
 
 #include "worker/group/call.h"
 #include "worker/group/layout.h"
-#include "worker/group/tcp_streams.h"
 
 #include <poll.h>
 #include <stdbool.h>
@@ -20,6 +19,20 @@
 #include <sys/uio.h>
 
 struct idset;
+
+/* How many streams long data are divided over: tcp_streams.c. */
+enum {
+    TCP_STREAMS = 16,
+    STREAMS_LOW = 3 /* the third fastest ring counts */
+};
+
+struct tcp_streams {
+    unsigned n;              /* streams in use */
+    bool given;              /* by the environment: nothing is measured */
+    int turns;               /* rings measured with n streams */
+    double low[STREAMS_LOW]; /* their lowest ns per byte, in order; 0: none */
+    double fewer;            /* low[] at its end with n/2 streams; 0: not measured */
+};
 
 enum tcp_channel {
     TCP_COLL,
@@ -230,6 +243,12 @@ int tcp_ask(struct tcp *n, uint64_t number, struct idset *late);
 enum tcp_answer { TCP_REFUSES, TCP_ANSWERS, TCP_NOT_ASKED };
 enum tcp_answer tcp_answers(const struct tcp *n, int rank);
 void tcp_close_streams(struct tcp *n); /* close all streams */
+
+int tcp_streams_init(struct tcp_streams *s, struct ddp_err *err);
+/* The first of `team` members: a ring in which it sent so many bytes took `ns`. */
+void tcp_streams_measured(struct tcp_streams *s, int team, uint64_t bytes, int64_t ns);
+/* Another member: its left neighbour has used n. */
+void tcp_streams_follow(struct tcp_streams *s, unsigned n);
 
 /* ---- among tcp.c, tcp_connect.c and tcp_notify.c ---- */
 

@@ -7,7 +7,7 @@
  * been reduced, so that sending, receiving and reducing overlap without a chunk size to
  * tune.
  *
- * A message may be divided over several streams (tcp_streams.h): its data go in stripes
+ * A message may be divided over several streams (tcp_streams.c): its data go in stripes
  * to one after the other, and its call, which tells how many there are, to the first one.
  */
 #include "worker/group/tcp_coll.h"

@@ -1,5 +1,16 @@
-/* worker/group/tcp_streams.c - see tcp_streams.h */
-#include "worker/group/tcp_streams.h"
+/* worker/group/tcp_streams.c - how many streams long data are divided over
+ *
+ * Clouds limit a flow to a part of the link, and one stream is one flow. The first member
+ * of a team measures rings of large data and doubles the number of streams as long as
+ * that pays; each of the others uses as many as its left neighbour, the one before it in
+ * the ring, has used in the last ring. So all have the same number without a message of
+ * their own, n - 1 rings after the first member. The comparison opens a second stream
+ * also where one fills the link; it is repeated now and then, as the CPUs may have been
+ * busy. Point-to-point messages use the number that was found.
+ *
+ * DDP_TCP_STREAMS sets the number, 1 to TCP_STREAMS; each rank's is for what it sends.
+ */
+#include "worker/group/tcp.h"
 
 #include "common/err.h"
 #include "common/number.h"

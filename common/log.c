@@ -20,7 +20,7 @@ const char *const log_subsystems[] = {
     "agent", "diagnose",  "elastic", "grace",  "heartbeat", "input",
     "job",   "mpi",       "options", "output", "peers",     "pmi",
     "pmix",  "preflight", "preload", "ranks",  "relay",     "script",
-    "start", "store",     "worker",  NULL};
+    "spawn", "start",     "store",   "worker", NULL};
 
 static const struct {
     const char *name;

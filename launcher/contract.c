@@ -101,6 +101,7 @@ TEXT(no_schizo, f->pmix_nspace ? "^orte,slurm,flux,jsm,alps,moab" : NULL)
 TEXT(one_if_crowded, f->crowded ? "1" : NULL)
 TEXT(pmi_fd, f->pmi_fd > 0 ? decimal(f->pmi_fd, buf) : NULL)
 TEXT(pmi_version, f->pmi_fd > 0 ? "1" : f->pmix_nspace ? "x" : NULL)
+TEXT(pmi_spawned, f->pmi_fd > 0 && f->spawned ? "1" : NULL)
 TEXT(one_if_many, f->size >= MANY_RANKS ? "1" : NULL)
 
 /* The endpoint for a server of rank 0, after `scheme`. */
@@ -114,7 +115,8 @@ static const char *endpoint(const struct rank_facts *f, const char *scheme, char
 }
 
 TEXT(jax_coordinator, endpoint(f, "", buf))
-TEXT(hnp_uri, endpoint(f, "0.0;tcp://", buf))
+/* where it is set Open MPI 4 refuses to connect to another job, as the spawning one is */
+TEXT(hnp_uri, f->spawned ? NULL : endpoint(f, "0.0;tcp://", buf))
 TEXT(jax_device, f->gpu ? "0" : NULL)
 TEXT(ompi_version, "4.1.4")
 TEXT(node_list, f->node_list)
@@ -236,6 +238,8 @@ static const struct row {
     {"OMPI_MCA_mpi_yield_when_idle", one_if_crowded, DEFAULT, 0,
      "1 if a host has more ranks than CPUs: waiting ranks yield the CPU"},
     {"PMI_FD", pmi_fd, IDENTITY, NAMES_PMI, "descriptor of PMI-1 and PMI-2, for MPICH"},
+    {"PMI_SPAWNED", pmi_spawned, IDENTITY, NAMES_PMI,
+     "1 in a job that MPI_Comm_spawn has started"},
     {"MPIR_CVAR_PMI_VERSION", pmi_version, DEFAULT, NAMES_PMI,
      "1, or x for PMIx: MPICH 5 does not choose if both are offered"},
     {"OMPI_COMM_WORLD_RANK", rank, IDENTITY, NAMES_OMPI, "the same as RANK"},

@@ -43,6 +43,7 @@ struct rank_facts {
     const char *pmix_nspace;    /* the job's PMIx namespace, or NULL: no PMIx */
     const char *pmix_uri;       /* where its server listens */
     int pmi_fd;                 /* the rank's end of PMI-1 and PMI-2; 0: no PMI */
+    bool spawned;               /* by a rank of another job */
     bool crowded;               /* more ranks on this node than CPUs for them */
     unsigned rank_names;        /* enum rank_names */
     const char *node_list;      /* hosts of the job, "n1,n2", or NULL */

@@ -96,6 +96,7 @@ static void take_plan(struct msg_job *job, struct msg_job *m)
 {
     job->attempt = m->attempt;
     job->nranks = m->nranks;
+    job->nslots = m->nslots;
     job->nnodes = m->nnodes;
     job->master_port = m->master_port;
     job->rank0_port = m->rank0_port;

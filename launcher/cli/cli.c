@@ -460,6 +460,7 @@ void opts_finish(struct opts *opts)
 {
     strv_finish(&opts->export_env);
     strv_finish(&opts->passed);
+    strv_finish(&opts->spawn_keys);
     strv_finish(&opts->given);
     strv_finish(&opts->texts);
     strv_finish(&opts->ignored);

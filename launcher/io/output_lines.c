@@ -46,12 +46,13 @@ static void make_tag(struct output *o, int rank)
 {
     struct rank *r = &o->ranks[rank];
     const char *host = o->hosts->in_tag(rank, o->arg);
-    if (!o->tags)
-        r->tag = xstrdup("");
-    else if (host)
-        r->tag = xasprintf("[%d %s] ", rank, host);
-    else
-        r->tag = xasprintf("[%d] ", rank);
+    r->tag = xstrdup("");
+    if (o->tags && o->opts->spawned)
+        xappendf(&r->tag, "[%s:%d", o->opts->spawned, rank);
+    else if (o->tags)
+        xappendf(&r->tag, "[%d", rank);
+    if (o->tags)
+        xappendf(&r->tag, "%s%s] ", host ? " " : "", host ? host : "");
     r->ntag = strlen(r->tag);
 }
 

@@ -277,6 +277,16 @@ static int check_plan(struct job *j, struct ddp_err *err)
     return output_check(j->opts, j->plan->nranks, &job_output_hosts, j, err);
 }
 
+static uint32_t slots_of(const struct job *j)
+{
+    int n = 0;
+    EACH_NODE (j, node) {
+        const struct alloc_node *h = node->host;
+        n += h->gone ? 0 : h->slots ? h->slots : h->slots_else;
+    }
+    return (uint32_t)(n > j->plan->nranks ? n : j->plan->nranks);
+}
+
 int job_make_plan(struct job *j, struct ddp_err *err)
 {
     job_forget_plan(j);
@@ -289,6 +299,7 @@ int job_make_plan(struct job *j, struct ddp_err *err)
     j->ranks = xcalloc((size_t)j->plan->nranks, sizeof *j->ranks);
     j->running = j->plan->nranks;
     j->job.nranks = (uint32_t)j->plan->nranks;
+    j->job.nslots = slots_of(j);
     /* the output has begun with tags if there were more ranks */
     bool terminal =
         terminal_wanted(j->opts, j->plan->nranks) && (!j->output || j->job.rows > 0);

@@ -63,12 +63,25 @@ static void emit_line(struct job *j, const char *line)
     event_emit(j, "message", "{s:s, s:o}", "level", level, "text", event_text(text));
 }
 
+/* Of a job that a rank of another has spawned: there are other ranks of that number. */
+static char *say_which(const struct job *j, char *line)
+{
+    const char *ours = "ddprun: ";
+    if (strncmp(line, ours, strlen(ours)) != 0)
+        return line;
+    char *which =
+        xasprintf("%sspawned job %s: %s", ours, j->opts->spawned, line + strlen(ours));
+    free(line);
+    return which;
+}
+
 void job_say(struct job *j, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    OWNED char *line = xvasprintf(fmt, args);
+    char *said = xvasprintf(fmt, args);
     va_end(args);
+    OWNED char *line = j->opts->spawned ? say_which(j, said) : said;
     emit_line(j, line);
     if (j->output)
         output_line(j->output, OUT_STDERR, line);
@@ -404,7 +417,9 @@ static void emit_failure(struct job *j, const char *what)
 
 void job_report_failure(struct job *j)
 {
-    OWNED char *what = j->reported ? NULL : what_happened(j);
+    /* that it was told to end is reported by the job that has spawned this one */
+    bool told = j->opts->spawned && j->cause.kind == CAUSE_SIGNAL;
+    OWNED char *what = j->reported || told ? NULL : what_happened(j);
     if (!what)
         return;
     j->reported = true;

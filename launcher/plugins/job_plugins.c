@@ -13,6 +13,7 @@ const struct job_plugin *const job_plugins[] = {
     &elastic_job,   /* --host-discovery-script, --node-wait, --grow */
     &store_job,     /* MASTER_ADDR and MASTER_PORT; admission to the store */
     &horovod_job,   /* --elastic horovod */
+    &spawn_job,     /* MPI_Comm_spawn */
     &diagnose_job,  /* hang reports */
     &straggler_job, /* --stragglers */
     NULL,

@@ -1,7 +1,7 @@
 /* launcher/plugins/mpi/pmi_impl.h - definitions shared by the files of the PMI server
  *
  * pmi_server.c: clients, requests, barrier; pmi_one.c, pmi_two.c: commands of PMI-1,
- * PMI-2.
+ * PMI-2; pmi_spawn.c: MPI_Comm_spawn.
  */
 #ifndef LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
 #define LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
@@ -41,6 +41,13 @@ struct pmi_client {
     char *thread;     /* owned: PMI-2's "thrid" of the request being answered */
     char *parked;     /* owned: "thrid" of the request that waits in the barrier */
     struct pmi_wait *waits_node; /* owned */
+    struct {
+        struct strv words;        /* of the program that is being read */
+        struct msg_spawn request; /* owned: the programs before it */
+        uint32_t id;              /* of the last request */
+        bool asks;                /* the launcher has not answered it */
+        char *thread;             /* owned: its "thrid" */
+    } spawn;                      /* pmi_spawn.c */
 };
 
 struct pmi_server {
@@ -71,9 +78,14 @@ struct pmi_dialect {
     void (*answer)(struct pmi_client *c, const char *name, const char *text);
     void (*unknown)(struct pmi_client *c, const char *name);
     void (*barrier_over)(struct pmi_client *c); /* answer a client that waited in it */
+    void (*spawned)(struct pmi_client *c, const char *job); /* NULL: it failed */
 };
 
 extern const struct pmi_dialect pmi_one, pmi_two;
+static inline const struct pmi_dialect *pmi_dialect_of(const struct pmi_client *c)
+{
+    return c->pmi2 ? &pmi_two : &pmi_one;
+}
 
 /* Send an answer, with the length prefix of PMI-2. Closes a client that does not read, or
  * whose answer exceeds PMI_REQUEST_MAX. */
@@ -91,7 +103,11 @@ unsigned pmi_appnum(const struct pmi_client *c);
 
 /* The client enters MPI, or leaves it. Drops its waiting threads. */
 void pmi_join(struct pmi_client *c, bool joined);
-void pmi_refuse_spawn(struct pmi_client *c);
+/* A line of PMI-1. Returns whether it is part of a request for more processes. */
+bool pmi_spawn_line(struct pmi_client *c, const char *line, size_t size);
+void pmi_spawn_words(struct pmi_client *c, const struct pmi_request *r); /* PMI-2's */
+void pmi_spawn_result(struct pmi_server *s, const struct msg_spawn_result *m);
+void pmi_spawn_forget(struct pmi_client *c);
 void pmi_abort(struct pmi_client *c, int code, const char *text); /* "": no text */
 
 #endif

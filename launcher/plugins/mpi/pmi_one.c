@@ -34,7 +34,7 @@ static void one_name(struct pmi_client *c, const struct pmi_request *r)
 
 static void one_universe(struct pmi_client *c, const struct pmi_request *r)
 {
-    pmi_answer(c, "cmd=universe_size size=%u rc=0\n", c->server->job->nranks);
+    pmi_answer(c, "cmd=universe_size size=%u rc=0\n", c->server->job->nslots);
 }
 
 static void one_put(struct pmi_client *c, const struct pmi_request *r)
@@ -67,11 +67,12 @@ static void one_abort(struct pmi_client *c, const struct pmi_request *r)
     pmi_abort(c, atoi(pmi_text(r, "exitcode")), "");
 }
 
-static void one_spawn(struct pmi_client *c, const struct pmi_request *r)
+static void one_spawned(struct pmi_client *c, const char *job)
 {
-    /* lines "mcmd=spawn", words, "endcmd": lines without a command get no answer */
-    pmi_refuse_spawn(c);
-    pmi_answer(c, "cmd=spawn_result rc=-1 status=not_supported\n");
+    if (job)
+        pmi_answer(c, "cmd=spawn_result rc=0 jobid=%s\n", job);
+    else
+        pmi_answer(c, "cmd=spawn_result rc=-1 status=failed\n");
 }
 
 static void one_unknown(struct pmi_client *c, const char *name)
@@ -100,7 +101,6 @@ static const struct pmi_command commands[] = {
     {"barrier_in", pmi_barrier_enter},
     {"finalize", one_finalize},
     {"abort", one_abort},
-    {"spawn", one_spawn},
     {"publish_name",
      .answer = "cmd=publish_result info=failed rc=-1 msg=not_supported\n"},
     {"unpublish_name",
@@ -109,4 +109,5 @@ static const struct pmi_command commands[] = {
     {0},
 };
 
-const struct pmi_dialect pmi_one = {commands, one_fixed, one_unknown, one_barrier_over};
+const struct pmi_dialect pmi_one = {commands, one_fixed, one_unknown, one_barrier_over,
+                                    one_spawned};

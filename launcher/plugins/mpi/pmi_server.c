@@ -65,11 +65,6 @@ static void keys_clear(struct pmi_keys **table)
 
 /* --- answers ------------------------------------------------------------------------ */
 
-static const struct pmi_dialect *dialect(const struct pmi_client *c)
-{
-    return c->pmi2 ? &pmi_two : &pmi_one;
-}
-
 void pmi_answer(struct pmi_client *c, const char *fmt, ...)
 {
     char text[PMI_REQUEST_MAX + 16], *body = text + (c->pmi2 ? 6 : 0);
@@ -111,7 +106,7 @@ static void barrier_over(struct pmi_server *s)
         if (!c->waits)
             continue;
         c->waits = false;
-        dialect(c)->barrier_over(c);
+        pmi_dialect_of(c)->barrier_over(c);
     }
 }
 
@@ -147,6 +142,10 @@ void pmi_barrier_enter(struct pmi_client *c, const struct pmi_request *r)
 int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_err *err)
 {
     const struct msg_fence *m = f->m;
+    if (f->type == MSG_SPAWN_RESULT) {
+        pmi_spawn_result(s, f->m);
+        return 0;
+    }
     if (f->type != MSG_FENCE)
         return err_set(err, "a frame '%s' is not for PMI", msg_name(f->type));
     struct unpack u = {.p = m->data, .n = m->ndata};
@@ -180,6 +179,7 @@ void pmi_join(struct pmi_client *c, bool joined)
     struct pmi_server *s = c->server;
     c->joined = joined;
     c->program += joined;
+    pmi_spawn_forget(c);
     client_forget_waits(c); /* of this program, or of one that exited without finalize */
     s->member((uint32_t)(c - s->clients), joined, s->arg);
 }
@@ -188,14 +188,6 @@ unsigned pmi_appnum(const struct pmi_client *c)
 {
     unsigned first;
     return apps_of(&c->server->job->apps, c->rank, &first);
-}
-
-void pmi_refuse_spawn(struct pmi_client *c)
-{
-    log_error(
-        "rank %u asks for more processes: MPI_Comm_spawn is not supported, start all "
-        "ranks at once",
-        c->rank);
 }
 
 void pmi_abort(struct pmi_client *c, int code, const char *text)
@@ -212,24 +204,22 @@ void pmi_abort(struct pmi_client *c, int code, const char *text)
 static void handle(struct pmi_client *c, struct pmi_request *r)
 {
     const char *name = pmi_word(r, "cmd");
-    if (!name && !c->pmi2)
-        name = pmi_word(r, "mcmd");
     if (!name)
-        return; /* part of a multi-line request */
+        return;
     const char *thread = c->pmi2 ? pmi_word(r, "thrid") : NULL;
     free(c->thread);
     c->thread = xstrdup(thread);
     c->server->used = true;
-    const struct pmi_command *k = dialect(c)->commands;
+    const struct pmi_command *k = pmi_dialect_of(c)->commands;
     while (k->name && strcmp(k->name, name) != 0)
         k++;
     log_trace("rank %u: %s", c->rank, name);
     if (k->handle)
         k->handle(c, r);
     else if (k->answer)
-        dialect(c)->answer(c, name, k->answer);
+        pmi_dialect_of(c)->answer(c, name, k->answer);
     else
-        dialect(c)->unknown(c, name);
+        pmi_dialect_of(c)->unknown(c, name);
 }
 
 static void read_requests(struct pmi_client *c)
@@ -248,6 +238,8 @@ static void read_requests(struct pmi_client *c)
         struct pmi_request r;
         char *text = c->buffer + done;
         done += (size_t)n;
+        if (!c->pmi2 && pmi_spawn_line(c, text, (size_t)n))
+            continue;
         pmi_request_read(&r, text, (size_t)n, c->pmi2);
         handle(c, &r);
     }
@@ -317,6 +309,14 @@ bool pmi_server_exited(struct pmi_server *s, uint32_t local)
     return c->joined;
 }
 
+/* "KEY=VALUE" */
+static void put_entry(struct pmi_server *s, const char *entry)
+{
+    OWNED char *key = xstrndup(entry, strcspn(entry, "="));
+    const char *value = entry + strlen(key);
+    pmi_keys_put(&s->keys, key, *value ? value + 1 : value);
+}
+
 struct pmi_server *
 pmi_server_create(struct agent *a, const char *mapping,
                   void (*member)(uint32_t local, bool joined, void *arg), void *arg)
@@ -337,6 +337,8 @@ pmi_server_create(struct agent *a, const char *mapping,
             (struct pmi_client){.server = s, .rank = share->ranks[i].rank, .fd = -1};
     if (mapping)
         pmi_keys_put(&s->keys, "PMI_process_mapping", mapping);
+    for (size_t i = 0; i < job->pmi_keys.n; i++)
+        put_entry(s, job->pmi_keys.v[i]);
     return s;
 }
 
@@ -351,6 +353,7 @@ void pmi_server_destroy(struct pmi_server *s)
         loop_close_fd(&c->readable, &c->fd);
         free(c->buffer);
         client_forget_waits(c);
+        pmi_spawn_forget(c);
         free(c->thread);
         free(c->parked);
     }

@@ -45,8 +45,9 @@ static void two_fullinit(struct pmi_client *c, const struct pmi_request *r)
 {
     OWNED char *rest =
         xasprintf("pmi-version=2;pmi-subversion=0;rank=%u;size=%u;appnum=%u;"
-                  "debugged=FALSE;pmiverbose=FALSE;rc=0;",
-                  c->rank, c->server->job->nranks, pmi_appnum(c));
+                  "debugged=FALSE;pmiverbose=FALSE;%src=0;",
+                  c->rank, c->server->job->nranks, pmi_appnum(c),
+                  c->server->job->spawned ? "spawner-jobid=parent;" : "");
     answer(c, "fullinit", rest);
 }
 
@@ -60,7 +61,7 @@ static void two_jobattr(struct pmi_client *c, const struct pmi_request *r)
 {
     char size[16];
     const char *key = pmi_text(r, "key");
-    snprintf(size, sizeof size, "%u", c->server->job->nranks);
+    snprintf(size, sizeof size, "%u", c->server->job->nslots);
     answer_value(c, "info-getjobattr",
                  strcmp(key, "universeSize") == 0 ? size
                                                   : pmi_keys_get(c->server->keys, key));
@@ -154,10 +155,11 @@ static void two_abort(struct pmi_client *c, const struct pmi_request *r)
 
 static const char not_supported[] = "rc=-1;errmsg=not supported;";
 
-static void two_spawn(struct pmi_client *c, const struct pmi_request *r)
+static void two_spawned(struct pmi_client *c, const char *job)
 {
-    pmi_refuse_spawn(c);
-    answer(c, "spawn", not_supported);
+    OWNED char *rest =
+        job ? xasprintf("rc=0;jobid=%s;nerrs=0;", job) : xstrdup("rc=-1;errmsg=failed;");
+    answer(c, "spawn", rest);
 }
 
 static void two_unknown(struct pmi_client *c, const char *name)
@@ -184,11 +186,12 @@ static const struct pmi_command commands[] = {
     {"kvs-fence", pmi_barrier_enter},
     {"finalize", two_finalize},
     {"abort", two_abort},
-    {"spawn", two_spawn},
+    {"spawn", pmi_spawn_words},
     {"name-publish", .answer = not_supported},
     {"name-unpublish", .answer = not_supported},
     {"name-lookup", .answer = not_supported},
     {0},
 };
 
-const struct pmi_dialect pmi_two = {commands, answer, two_unknown, two_barrier_over};
+const struct pmi_dialect pmi_two = {commands, answer, two_unknown, two_barrier_over,
+                                    two_spawned};

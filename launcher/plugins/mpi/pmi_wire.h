@@ -20,7 +20,7 @@ enum {
     PMI_REQUEST_MAX = 8192
 };
 
-enum { PMI_WORDS = 32 };
+enum { PMI_WORDS = 512 }; /* a spawn has many */
 
 /* A parsed request: the strings point into the request's bytes. */
 struct pmi_request {

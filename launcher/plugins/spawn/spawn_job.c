@@ -1,0 +1,410 @@
+/* launcher/plugins/spawn/spawn_job.c - jobs that ranks start: MPI_Comm_spawn
+ *
+ * What a rank spawns is a job of its own, run by another ddprun: a child of this one,
+ * with its options, on its hosts (spawned.h). It has a link to its parent. It reports
+ * that its ranks run, which answers the rank. It ends quietly when the link is closed.
+ * Both print to the same terminal; the ranks of the nth spawned job are [N:RANK].
+ *
+ * This job lasts until the spawned ones have ended. One that fails ends it.
+ */
+#define LOG_SUBSYS "spawn"
+#include "common/duration.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "launcher/contract.h"
+#include "launcher/job/events.h"
+#include "launcher/job/plugin.h"
+#include "launcher/plugins/plugins.h"
+#include "launcher/plugins/spawn/spawn_place.h"
+#include "launcher/spawned.h"
+#include "launcher/transport/child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utlist.h>
+
+/* ms: how much longer than --grace a spawned ddprun may take to end */
+enum { END_MS = 10000 };
+
+extern char **environ;
+
+/* A job that a rank of this one has spawned. */
+struct spawned_job {
+    struct spawning *owner;        /* borrowed */
+    pid_t pid;                     /* of its ddprun */
+    struct link *link;             /* owned; NULL: closed */
+    unsigned node;                 /* of the rank */
+    struct msg_spawn_result asked; /* `job` NULL; what the answer repeats */
+    bool runs;                     /* its ranks do: the rank has been answered */
+    int64_t kill_ms;               /* when to kill it; 0: it need not end */
+    unsigned n;                    /* processes */
+    char *name;                    /* owned: the first program */
+    int *on;                       /* owned: processes by node of this job */
+    struct spawned_job *prev, *next;
+};
+
+struct spawning {
+    struct job *j;            /* borrowed */
+    struct spawned_job *jobs; /* owned */
+    int count;                /* of all that were started */
+    struct link *parent; /* owned: to the ddprun that has started this one, or NULL */
+};
+
+/* --- the end of a spawned job ------------------------------------------------------- */
+
+static void answer(struct spawned_job *s, const char *job)
+{
+    struct msg_spawn_result m = s->asked;
+    m.job = msg_text(job);
+    job_send(s->owner->j, s->node, MSG_SPAWN_RESULT, &m);
+}
+
+static void refuse(struct job *j, unsigned node, const struct msg_spawn *m)
+{
+    job_send(j, node, MSG(spawn_result, m->service, m->rank, m->id));
+}
+
+static void spawned_free(struct spawned_job *s)
+{
+    DL_DELETE(s->owner->jobs, s);
+    link_close(s->link);
+    free(s->name);
+    free(s->on);
+    free(s);
+}
+
+/* It stops its ranks, and says nothing of that. */
+static void end_spawned(struct spawned_job *s)
+{
+    if (s->kill_ms)
+        return;
+    s->kill_ms = now_ms() + s->owner->j->opts->grace_ms + END_MS;
+    link_close(s->link);
+    s->link = NULL;
+}
+
+static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
+                       void *arg)
+{
+    struct spawned_job *s = arg;
+    struct job *j = s->owner->j;
+    int code = cause_exit_code(status);
+    log_debug("spawned job of process %d has ended with status %d", (int)pid, code);
+    if (!s->runs && !s->kill_ms)
+        answer(s, NULL);
+    else if (status != 0 && !s->kill_ms)
+        job_fail(j,
+                 (struct cause){.kind = CAUSE_ABORT,
+                                .rank = (int)s->asked.rank,
+                                .code = code,
+                                .at_ns = at_ns,
+                                .text = xasprintf("spawned '%.200s', which failed with "
+                                                  "exit code %d",
+                                                  s->name, code)});
+    spawned_free(s);
+    job_check(j);
+}
+
+/* --- its link ----------------------------------------------------------------------- */
+
+/* To all nodes, and to all related jobs but the one that it comes from. */
+static void pass_on(struct spawning *g, const struct msg_related *m,
+                    const struct link *from)
+{
+    const struct spawned_job *s;
+    job_send(g->j, NODE_ALL, MSG_RELATED, m);
+    if (g->parent && g->parent != from)
+        link_send_msg(g->parent, 0, MSG_RELATED, m);
+    DL_FOREACH (g->jobs, s) {
+        if (s->link && s->link != from)
+            link_send_msg(s->link, 0, MSG_RELATED, m);
+    }
+}
+
+static void pass_frame(struct spawning *g, const struct link *from, const struct frame *f)
+{
+    struct msg_related m;
+    struct ddp_err err;
+    if (msg_related_unpack(f, &m, &err) < 0)
+        return;
+    pass_on(g, &m, from);
+    msg_related_finish(&m);
+}
+
+static int handle_related(void *state, unsigned node, const struct frame *f,
+                          struct ddp_err *err)
+{
+    pass_on(state, f->m, NULL);
+    return 0;
+}
+
+static void on_frame(struct link *l, const struct frame *f, void *arg)
+{
+    struct spawned_job *s = arg;
+    struct msg_spawned_job m;
+    struct ddp_err err;
+    if (f->type == MSG_RELATED)
+        pass_frame(s->owner, l, f);
+    if (f->type != MSG_SPAWNED_JOB || msg_spawned_job_unpack(f, &m, &err) < 0)
+        return;
+    s->runs = true;
+    answer(s, m.id);
+    msg_spawned_job_finish(&m);
+}
+
+static void on_closed(struct link *l, const char *why, void *arg)
+{
+    struct spawned_job *s = arg; /* its exit is handled when it is reaped */
+    link_close(s->link);
+    s->link = NULL;
+}
+
+static const struct link_events link_events = {on_frame, on_closed};
+
+/* --- its start ---------------------------------------------------------------------- */
+
+static void push_programs(struct strv *argv, const struct msg_spawn *m)
+{
+    for (uint32_t i = 0; i < m->nprograms; i++) {
+        const struct spawn_program *p = &m->programs[i];
+        if (i > 0)
+            strv_push(argv, ":");
+        strv_push(argv, "-np");
+        strv_pushf(argv, "%u", p->n);
+        if (m->nprograms == 1)
+            strv_push(argv, "--");
+        strv_push_all(argv, p->argv.v);
+    }
+}
+
+/* Open MPI sends its own variables of the rank, some of which ddprun has set. */
+static void push_exports(struct strv *argv, const struct strv *env)
+{
+    for (size_t i = 0; i < env->n; i++) {
+        if (contract_knows(env->v[i]))
+            continue;
+        strv_push(argv, "-x");
+        strv_push(argv, env->v[i]);
+    }
+}
+
+static void push_variables(struct strv *env, const struct spawning *g, const char *hosts,
+                           const struct msg_spawn *m)
+{
+    const char *own = g->j->opts->spawned;
+    OWNED char *keys = NULL,
+               *number = xasprintf("%s%s%d", own ? own : "", own ? "." : "", g->count);
+    for (size_t i = 0; i < m->keys.n; i++)
+        xappendf(&keys, "%s\n", m->keys.v[i]);
+    strv_push_all(env, environ);
+    strv_env_set(env, SPAWNED_NUMBER, number);
+    strv_env_set(env, SPAWNED_HOSTS, hosts);
+    strv_env_set(env, SPAWNED_KEYS, keys);
+}
+
+/* Start its ddprun, whose descriptor CHILD_EXTRA_FD is its end of the link. */
+static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
+                        const char *hosts, struct ddp_err *err)
+{
+    struct job *j = s->owner->j;
+    int pair[2];
+    SCOPED(strv_finish) struct strv argv = {0}, env = {0};
+    OWNED char *self = realpath("/proc/self/exe", NULL);
+    strv_push(&argv, "ddprun");
+    strv_push_all(&argv, j->opts->passed.v ? j->opts->passed.v : (char *[]){NULL});
+    push_exports(&argv, &m->env);
+    push_programs(&argv, m);
+    push_variables(&env, s->owner, hosts, m);
+    if (!self || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_errno(err, "cannot start another ddprun");
+    struct child_spec spec = {.path = self,
+                              .argv = argv.v,
+                              .env = env.v,
+                              .dir = m->programs[0].wdir,
+                              .in = -1,
+                              .out = STDOUT_FILENO,
+                              .err = STDERR_FILENO,
+                              .extra = pair[1]};
+    enum child_step step;
+    s->pid = child_spawn(&spec, &step);
+    close(pair[1]);
+    if (s->pid < 0) {
+        close(pair[0]);
+        return err_spawn(err, "cannot start another ddprun");
+    }
+    s->link = link_create(j->loop, pair[0], FRAME_UP, NULL, &link_events, s);
+    reap_watch(j->reap, s->pid, on_exit_of, s);
+    return 0;
+}
+
+static void start(struct spawning *g, unsigned node, const struct msg_spawn *m)
+{
+    struct job *j = g->j;
+    struct ddp_err err;
+    struct spawned_job *s = xcalloc(1, sizeof *s), *other;
+    *s = (struct spawned_job){.owner = g,
+                              .node = node,
+                              .asked = {m->service, m->rank, m->id},
+                              .name = xstrdup(m->programs[0].argv.v[0])};
+    s->on = xcalloc(j->alloc->nnodes, sizeof *s->on);
+    OWNED int *busy = xcalloc(j->alloc->nnodes, sizeof *busy);
+    DL_FOREACH (g->jobs, other) {
+        for (size_t i = 0; i < j->alloc->nnodes; i++)
+            busy[i] += other->on[i];
+    }
+    DL_APPEND(g->jobs, s);
+    for (uint32_t i = 0; i < m->nprograms; i++)
+        s->n += m->programs[i].n;
+    g->count++;
+    OWNED char *hosts = spawn_place(j, s->n, m->programs[0].hosts, busy, s->on, &err);
+    if (hosts && start_ddprun(s, m, hosts, &err) == 0) {
+        log_info("rank %u spawns %u of '%s' on %s", m->rank, s->n, s->name, hosts);
+        return;
+    }
+    log_error("rank %u cannot spawn '%s': %s", m->rank, s->name, err.text);
+    spawned_free(s);
+    refuse(j, node, m);
+}
+
+static int handle_spawn(void *state, unsigned node, const struct frame *f,
+                        struct ddp_err *err)
+{
+    struct spawning *g = state;
+    const struct msg_spawn *m = f->m;
+    if (!job_rank_is_of(g->j, m->rank, node))
+        return err_set(err, "another node's rank spawns");
+    if (g->j->state == JOB_RUNNING)
+        start(g, node, m);
+    else
+        refuse(g->j, node, m);
+    return 0;
+}
+
+/* --- a job that is a spawned one ---------------------------------------------------- */
+
+static void on_parent_frame(struct link *l, const struct frame *f, void *arg)
+{
+    if (f->type == MSG_RELATED)
+        pass_frame(arg, l, f);
+}
+
+/* The other job has ended, or is to end: it says why. */
+static void on_parent_closed(struct link *l, const char *why, void *arg)
+{
+    struct spawning *g = arg;
+    link_close(g->parent);
+    g->parent = NULL;
+    job_fail(g->j, (struct cause){.kind = CAUSE_SIGNAL,
+                                  .rank = -1,
+                                  .status = SIGTERM,
+                                  .code = 128 + SIGTERM,
+                                  .at_ns = now_ns()});
+}
+
+static const struct link_events parent_events = {on_parent_frame, on_parent_closed};
+
+static void on_ranks_started(void *state)
+{
+    struct spawning *g = state;
+    if (g->parent)
+        link_send_msg(g->parent, 0, MSG(spawned_job, g->j->job.id));
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static int on_init(void *state, struct ddp_err *err)
+{
+    struct spawning *g = state;
+    const struct opts *o = g->j->opts;
+    g->j->job.spawned = o->spawned != NULL;
+    for (size_t i = 0; i < o->spawn_keys.n; i++)
+        strv_push(&g->j->job.pmi_keys, o->spawn_keys.v[i]);
+    return o->mpi == MPI_NONE && !o->spawned ? 1 : 0;
+}
+
+static int on_open(void *state, struct ddp_err *err)
+{
+    struct spawning *g = state;
+    if (g->j->opts->spawned)
+        g->parent =
+            link_create(g->j->loop, CHILD_EXTRA_FD, FRAME_DOWN, NULL, &parent_events, g);
+    return 0;
+}
+
+static void end_all(struct spawning *g)
+{
+    struct spawned_job *s;
+    DL_FOREACH (g->jobs, s)
+        end_spawned(s);
+}
+
+static void on_shutdown(void *state)
+{
+    struct spawning *g = state;
+    if (g->j->cause.kind != CAUSE_NONE)
+        end_all(g);
+}
+
+/* ddprun may be told to end when its own ranks have exited. One that SIGKILL does not
+ * end, as it hangs in the kernel, is not waited for. */
+static void on_tick(void *state)
+{
+    struct spawning *g = state;
+    struct spawned_job *s, *next;
+    if (g->j->cause.kind != CAUSE_NONE || g->j->ending.hurried)
+        end_all(g);
+    DL_FOREACH_SAFE (g->jobs, s, next) {
+        int64_t late_ms = s->kill_ms ? now_ms() - s->kill_ms : 0;
+        if (late_ms > 0)
+            kill(s->pid, SIGKILL);
+        if (late_ms > END_MS) {
+            reap_forget(g->j->reap, s->pid);
+            spawned_free(s);
+            job_check(g->j);
+        }
+    }
+}
+
+static bool none_left(void *state)
+{
+    return !((struct spawning *)state)->jobs;
+}
+
+static void on_fini(void *state)
+{
+    struct spawning *g = state;
+    struct spawned_job *s, *next;
+    DL_FOREACH_SAFE (g->jobs, s, next) {
+        reap_forget(g->j->reap, s->pid);
+        link_destroy(s->link); /* the loop no longer runs */
+        s->link = NULL;
+        spawned_free(s);
+    }
+    link_destroy(g->parent);
+}
+
+static const struct job_message messages[] = {
+    {MSG_SPAWN, handle_spawn},
+    {MSG_RELATED, handle_related},
+    {0},
+};
+
+const struct job_plugin spawn_job = {
+    .name = "spawn",
+    .state_size = sizeof(struct spawning),
+    .init = on_init,
+    .open = on_open,
+    .fini = on_fini,
+    .ranks_started = on_ranks_started,
+    .shutdown = on_shutdown,
+    .may_leave = none_left,
+    .may_restart = none_left,
+    .tick = on_tick,
+    .messages = messages,
+};

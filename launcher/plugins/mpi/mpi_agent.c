@@ -158,6 +158,7 @@ static void mpi_rank_facts(void *state, uint32_t local, struct rank_facts *facts
     }
     if (w->pmi)
         facts->pmi_fd = CHILD_EXTRA_FD;
+    facts->spawned = w->job->spawned;
 }
 
 struct seen {
@@ -204,6 +205,19 @@ static int handle_frame(void *state, const struct frame *f, struct ddp_err *err)
         return w->pmi ? pmi_server_on_frame(w->pmi, f, err) : 0;
     if (w->pmix)
         pmix_proc_forward(w->pmix, f);
+    return 0;
+}
+
+/* What is of use only to a rank that runs. */
+static int handle_answer(void *state, const struct frame *f, struct ddp_err *err)
+{
+    struct mpi_service *w = ((struct mpi_node *)state)->service;
+    bool spawned = f->type == MSG_SPAWN_RESULT;
+    if (w && w->pmi && spawned &&
+        ((const struct msg_spawn_result *)f->m)->service == SERVICE_PMI)
+        return pmi_server_on_frame(w->pmi, f, err);
+    if (w && w->pmix)
+        pmix_proc_pass(w->pmix, f);
     return 0;
 }
 
@@ -325,6 +339,8 @@ static void mpi_fini(void *state)
 static const struct agent_message messages[] = {
     {MSG_FENCE, handle_frame},
     {MSG_PEER, handle_frame},
+    {MSG_SPAWN_RESULT, handle_answer},
+    {MSG_RELATED, handle_answer},
     {MSG_PMI_MAPPING, handle_mapping},
     {MSG_MAP, handle_map},
     {0},

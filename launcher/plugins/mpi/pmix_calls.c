@@ -16,10 +16,14 @@
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <utlist.h>
 
-enum { LEFT_MS = 2000 }; /* for the loop to handle a CALL_LEFT */
+/* ms: for the loop to handle a CALL_LEFT; for a lookup that does not wait to find what
+ * another server has published; for one that waits */
+enum { LEFT_MS = 2000, LOOKUP_MS = 1000, LOOKUP_WAIT_MS = 600000 };
 
 /* libpmix's callbacks have no user argument. */
 static struct pmix_server *self;
@@ -71,6 +75,11 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
                                    .cbdata = cbdata});
 }
 
+static bool is_ours(const pmix_proc_t *proc)
+{
+    return strcmp(proc->nspace, self->serve.nspace) == 0;
+}
+
 static int local_status(const pmix_info_t info[], size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -92,6 +101,13 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs,
                           .answer.give = give,
                           .cbdata = cbdata};
     for (size_t i = 0; i < nprocs; i++) {
+        if (!is_ours(&procs[i])) {
+            c.kind = CALL_JOIN_JOBS;
+            c.procs = xmemdup(procs, nprocs * sizeof *procs);
+            c.nprocs = nprocs;
+            c.nranks = 0;
+            return post(c);
+        }
         if (procs[i].rank == PMIX_RANK_WILDCARD)
             c.nranks = 0;
     }
@@ -105,19 +121,23 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs,
 static pmix_status_t on_modex(const pmix_proc_t *proc, const pmix_info_t info[],
                               size_t ninfo, pmix_modex_cbfunc_t give, void *cbdata)
 {
-    return post((struct pmix_call){
-        .kind = CALL_MODEX, .rank = proc->rank, .answer.give = give, .cbdata = cbdata});
+    return post((struct pmix_call){.kind = CALL_MODEX,
+                                   .rank = proc->rank,
+                                   .text = is_ours(proc) ? NULL : xstrdup(proc->nspace),
+                                   .answer.give = give,
+                                   .cbdata = cbdata});
 }
 
 /* A modex request of another node about a local rank. */
 struct modex_request {
-    uint32_t node, id;
+    uint32_t node, id, rank;
 };
 
 static void on_committed(pmix_status_t status, char *data, size_t size, void *cbdata)
 {
     struct modex_request *q = cbdata;
     post((struct pmix_call){.kind = CALL_ANSWER,
+                            .rank = q->rank,
                             .status = status,
                             .data = size > 0 ? xmemdup(data, size) : NULL,
                             .size = size,
@@ -126,26 +146,149 @@ static void on_committed(pmix_status_t status, char *data, size_t size, void *cb
     free(q);
 }
 
+/* The value of a text in `info`, or NULL. */
+static const char *text_in(const pmix_info_t info[], size_t n, const char *key)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (PMIX_CHECK_KEY(&info[i], key) && info[i].value.type == PMIX_STRING)
+            return info[i].value.data.string;
+    }
+    return NULL;
+}
+
+static void take_app(struct msg_spawn *m, const pmix_app_t *app)
+{
+    const char *wdir = text_in(app->info, app->ninfo, PMIX_WDIR);
+    struct spawn_program *p = &m->programs[m->nprograms++];
+    *p = (struct spawn_program){
+        .n = app->maxprocs > 0 ? (uint32_t)app->maxprocs : 1,
+        .wdir = xstrdup(wdir ? wdir : app->cwd),
+        .hosts = xstrdup(text_in(app->info, app->ninfo, PMIX_HOST)),
+    };
+    strv_push(&p->argv, app->cmd);
+    if (app->argv && app->argv[0])
+        strv_push_all(&p->argv, app->argv + 1);
+    if (app->env && m->env.n == 0)
+        strv_push_all(&m->env, app->env);
+}
+
 static pmix_status_t on_spawn(const pmix_proc_t *proc, const pmix_info_t info[],
                               size_t ninfo, const pmix_app_t apps[], size_t napps,
                               pmix_spawn_cbfunc_t done, void *cbdata)
 {
-    post((struct pmix_call){.kind = CALL_ABORT,
-                            .rank = proc->rank,
-                            .status = 0,
-                            .text =
-                                xstrdup(napps > 0 && apps[0].cmd ? apps[0].cmd : "?")});
-    done(PMIX_ERR_NOT_SUPPORTED, (char[PMIX_MAX_NSLEN + 1]){""}, cbdata);
-    return PMIX_SUCCESS;
+    struct pmix_call c = {
+        .kind = CALL_SPAWN, .rank = proc->rank, .answer.spawned = done, .cbdata = cbdata};
+    if (napps == 0 || !apps[0].cmd)
+        return PMIX_ERR_BAD_PARAM;
+    c.spawn.programs = xcalloc(napps, sizeof *c.spawn.programs);
+    for (size_t i = 0; i < napps; i++)
+        take_app(&c.spawn, &apps[i]);
+    return post(c);
 }
 
-/* Connect and disconnect: within one job they need no action. */
+/* --- with ranks of other jobs ------------------------------------------------------- */
+
+/* Within this job it needs no action. */
 static pmix_status_t on_connect(const pmix_proc_t procs[], size_t nprocs,
                                 const pmix_info_t info[], size_t ninfo,
                                 pmix_op_cbfunc_t done, void *cbdata)
 {
+    size_t i = 0;
+    while (i < nprocs && is_ours(&procs[i]))
+        i++;
+    if (i == nprocs)
+        return PMIX_OPERATION_SUCCEEDED;
+    return post((struct pmix_call){.kind = CALL_JOIN_JOBS,
+                                   .connects = true,
+                                   .procs = xmemdup(procs, nprocs * sizeof *procs),
+                                   .nprocs = nprocs,
+                                   .answer.done = done,
+                                   .cbdata = cbdata});
+}
+
+static pmix_status_t on_disconnect(const pmix_proc_t procs[], size_t nprocs,
+                                   const pmix_info_t info[], size_t ninfo,
+                                   pmix_op_cbfunc_t done, void *cbdata)
+{
     return PMIX_OPERATION_SUCCEEDED;
 }
+
+static struct pmix_name *name_of(const pmix_info_t *info)
+{
+    const pmix_value_t *v = &info->value;
+    bool text = v->type == PMIX_STRING;
+    struct pmix_name *n = xcalloc(1, sizeof *n);
+    n->key = xstrndup(info->key, PMIX_MAX_KEYLEN);
+    n->type = v->type;
+    pack_bytes(&n->value, text ? v->data.string : v->data.bo.bytes,
+               text ? strlen(v->data.string) + 1 : v->data.bo.size);
+    return n;
+}
+
+/* Values of other types are not supported: no MPI publishes any. libpmix 4.2 does not
+ * answer a rank whose callback fails: so that comes with the answer. */
+static pmix_status_t on_publish(const pmix_proc_t *proc, const pmix_info_t info[],
+                                size_t ninfo, pmix_op_cbfunc_t done, void *cbdata)
+{
+    struct pmix_call c = {
+        .kind = CALL_PUBLISH, .rank = proc->rank, .answer.done = done, .cbdata = cbdata};
+    struct pmix_name *n;
+    bool once = false;
+    for (size_t i = 0; i < ninfo; i++) {
+        pmix_data_type_t type = info[i].value.type;
+        if (PMIX_CHECK_KEY(&info[i], PMIX_PERSISTENCE))
+            once = info[i].value.data.persist == PMIX_PERSIST_FIRST_READ;
+        if (PMIX_CHECK_RESERVED_KEY(info[i].key))
+            continue;
+        if (type == PMIX_STRING || type == PMIX_BYTE_OBJECT) {
+            n = name_of(&info[i]);
+            LL_PREPEND(c.names, n);
+        } else
+            c.status = PMIX_ERR_NOT_SUPPORTED;
+    }
+    LL_FOREACH (c.names, n) {
+        n->by = *proc;
+        n->once = once;
+    }
+    return post(c);
+}
+
+static pmix_status_t on_lookup(const pmix_proc_t *proc, char **keys,
+                               const pmix_info_t info[], size_t ninfo,
+                               pmix_lookup_cbfunc_t found, void *cbdata)
+{
+    struct pmix_call c = {.kind = CALL_LOOKUP,
+                          .rank = proc->rank,
+                          .wait_ms = LOOKUP_MS,
+                          .answer.found = found,
+                          .cbdata = cbdata};
+    int64_t limit_ms = LOOKUP_WAIT_MS;
+    bool waits = false;
+    for (size_t i = 0; i < ninfo; i++) {
+        waits |= PMIX_CHECK_KEY(&info[i], PMIX_WAIT);
+        if (PMIX_CHECK_KEY(&info[i], PMIX_TIMEOUT) && info[i].value.data.integer > 0)
+            limit_ms = INT64_C(1000) * info[i].value.data.integer;
+    }
+    if (waits)
+        c.wait_ms = limit_ms;
+    strv_push_all(&c.keys, keys);
+    return post(c);
+}
+
+static pmix_status_t on_unpublish(const pmix_proc_t *proc, char **keys,
+                                  const pmix_info_t info[], size_t ninfo,
+                                  pmix_op_cbfunc_t done, void *cbdata)
+{
+    struct pmix_call c = {.kind = CALL_UNPUBLISH,
+                          .rank = proc->rank,
+                          .answer.done = done,
+                          .cbdata = cbdata};
+    if (keys)
+        strv_push_all(&c.keys, keys);
+    return post(c);
+}
+
+/* --- the table ---------------------------------------------------------------------- */
 
 static pmix_status_t on_control(const pmix_proc_t *asks, const pmix_proc_t targets[],
                                 size_t ntargets, const pmix_info_t info[], size_t ninfo,
@@ -162,7 +305,10 @@ static pmix_server_module_t module = {
     .direct_modex = on_modex,
     .spawn = on_spawn,
     .connect = on_connect,
-    .disconnect = on_connect,
+    .disconnect = on_disconnect,
+    .publish = on_publish,
+    .lookup = on_lookup,
+    .unpublish = on_unpublish,
     .job_control = on_control,
 };
 
@@ -184,7 +330,7 @@ pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
     pmix_proc_t proc;
     PMIX_LOAD_PROCID(&proc, s->serve.nspace, rank);
     struct modex_request *q = xcalloc(1, sizeof *q);
-    *q = (struct modex_request){node, id};
+    *q = (struct modex_request){node, id, rank};
     pmix_status_t rc = PMIx_server_dmodex_request(&proc, on_committed, q);
     if (rc != PMIX_SUCCESS)
         free(q);
@@ -200,6 +346,9 @@ void pmix_calls_take(struct pmix_server *s,
         free(c->text);
         free(c->data);
         free(c->ranks);
+        free(c->procs);
+        msg_spawn_finish(&c->spawn);
+        strv_finish(&c->keys);
         free(c);
     }
 }

@@ -10,39 +10,42 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/plugins/mpi/pmix_proc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
-/* A fence or a modex that has not been answered. */
+/* A fence, a modex or a spawn that has not been answered. */
 struct pmix_pending {
     uint8_t *key; /* owned: of a fence */
     size_t nkey;
-    uint32_t id; /* of a modex */
+    uint32_t id; /* of a modex or a spawn */
     pmix_modex_cbfunc_t give;
+    pmix_spawn_cbfunc_t spawned;
     void *cbdata;
     struct pmix_pending *prev, *next;
 };
 
-/* The number of fences of one set of ranks: each server counts its own. */
+/* The number of operations of one set of ranks: each server counts its own. */
 struct pmix_count {
-    uint32_t *ranks, nranks; /* owned */
+    void *key; /* owned: the set */
+    size_t size;
     uint32_t n;
     struct pmix_count *next;
 };
 
-static uint32_t count_of(struct pmix_server *s, const struct pmix_call *c)
+uint32_t pmix_count(struct pmix_server *s, const void *key, size_t size)
 {
     struct pmix_count *n;
     LL_FOREACH (s->counts, n) {
-        if (n->nranks == c->nranks &&
-            (c->nranks == 0 || memcmp(n->ranks, c->ranks, 4 * (size_t)c->nranks) == 0))
+        if (n->size == size && (size == 0 || memcmp(n->key, key, size) == 0))
             return n->n++;
     }
     n = xcalloc(1, sizeof *n);
-    n->nranks = c->nranks;
-    n->ranks = c->nranks ? xmemdup(c->ranks, 4 * (size_t)c->nranks) : NULL;
+    n->size = size;
+    n->key = size ? xmemdup(key, size) : NULL;
     LL_PREPEND(s->counts, n);
     return n->n++;
 }
@@ -66,7 +69,7 @@ static void nodes_of(const struct pmix_server *s, const struct pmix_call *c,
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c)
 {
     struct pack key = {0};
-    uint32_t number = count_of(s, c);
+    uint32_t number = pmix_count(s, c->ranks, c->nranks * sizeof *c->ranks);
     pack_u32(&key, number);
     for (uint32_t i = 0; i < c->nranks; i++)
         pack_u32(&key, c->ranks[i]);
@@ -175,4 +178,30 @@ int pmix_on_peer(struct pmix_server *s, const struct msg_peer *m, struct ddp_err
     else
         handle_answer(s, id, (int)number, &u);
     return 0;
+}
+
+void pmix_spawn(struct pmix_server *s, struct pmix_call *c)
+{
+    struct pmix_pending *p = xcalloc(1, sizeof *p);
+    *p = (struct pmix_pending){
+        .id = ++s->last_id, .spawned = c->answer.spawned, .cbdata = c->cbdata};
+    DL_APPEND(s->spawns, p);
+    c->spawn.service = SERVICE_PMIX;
+    c->spawn.rank = c->rank;
+    c->spawn.id = p->id;
+    pmix_send(s, MSG_SPAWN, &c->spawn);
+}
+
+void pmix_on_spawned(struct pmix_server *s, const struct msg_spawn_result *m)
+{
+    char nspace[PMIX_MAX_NSLEN + 1] = "";
+    struct pmix_pending *p;
+    DL_SEARCH_SCALAR(s->spawns, p, id, m->id);
+    if (!p)
+        return;
+    DL_DELETE(s->spawns, p);
+    if (m->job)
+        snprintf(nspace, sizeof nspace, PMIX_NSPACE_FORMAT, m->job);
+    p->spawned(m->job ? PMIX_SUCCESS : PMIX_ERR_PROC_FAILED_TO_START, nspace, p->cbdata);
+    pending_free(p);
 }

@@ -1,7 +1,8 @@
 /* launcher/plugins/mpi/pmix_impl.h - definitions shared by the files of the PMIx server
  *
  * pmix_server.c: main(), and handling of calls in the loop; pmix_calls.c: callbacks in
- * libpmix's threads; pmix_fence.c: operations that wait for other nodes.
+ * libpmix's threads; pmix_fence.c: operations that wait for other nodes;
+ * pmix_related.c, pmix_names.c: operations with other jobs.
  */
 #ifndef LAUNCHER_PLUGINS_MPI_PMIX_IMPL_H
 #define LAUNCHER_PLUGINS_MPI_PMIX_IMPL_H
@@ -20,25 +21,49 @@ enum pmix_call_kind {
     CALL_ABORT,
     CALL_FENCE,
     CALL_MODEX,
-    CALL_ANSWER
+    CALL_ANSWER,
+    CALL_SPAWN,
+    CALL_JOIN_JOBS, /* a connect, or a fence with other jobs' ranks */
+    CALL_PUBLISH,
+    CALL_LOOKUP,
+    CALL_UNPUBLISH
 };
 
 /* One callback of libpmix, queued for the loop. */
 struct pmix_call {
     enum pmix_call_kind kind;
-    uint32_t rank;           /* the calling rank; CALL_MODEX: the rank asked about */
-    int status;              /* CALL_ABORT, CALL_FENCE, CALL_ANSWER */
-    char *text;              /* owned: CALL_ABORT */
-    void *data;              /* owned */
-    size_t size;             /* of `data` */
+    uint32_t rank; /* the calling rank; CALL_MODEX, CALL_ANSWER: the one asked about */
+    int status;    /* CALL_ABORT, CALL_FENCE, CALL_ANSWER, CALL_PUBLISH */
+    char *text;    /* owned: CALL_ABORT; CALL_MODEX: the namespace, if not ours */
+    void *data;    /* owned */
+    size_t size;   /* of `data` */
     uint32_t *ranks, nranks; /* owned: CALL_FENCE: the participants; none: all */
     uint32_t node, id;       /* CALL_ANSWER: the requesting node, its request id */
+    pmix_proc_t *procs;      /* owned: CALL_JOIN_JOBS: the participants */
+    size_t nprocs;
+    bool connects;           /* CALL_JOIN_JOBS: `done` is the answer, else `give` */
+    struct msg_spawn spawn;  /* owned: CALL_SPAWN */
+    struct strv keys;        /* owned: CALL_LOOKUP, CALL_UNPUBLISH */
+    struct pmix_name *names; /* owned: CALL_PUBLISH */
+    int64_t wait_ms;         /* CALL_LOOKUP */
     union {
         pmix_op_cbfunc_t done;
         pmix_modex_cbfunc_t give;
+        pmix_spawn_cbfunc_t spawned;
+        pmix_lookup_cbfunc_t found;
     } answer; /* NULL: no answer expected */
     void *cbdata;
     struct pmix_call *prev, *next;
+};
+
+/* What a rank has published. */
+struct pmix_name {
+    char *key;             /* owned */
+    pmix_data_type_t type; /* a string or a byte object */
+    struct pack value;
+    pmix_proc_t by;
+    bool once; /* it is gone when it has been read */
+    struct pmix_name *next;
 };
 
 struct pmix_server {
@@ -59,7 +84,14 @@ struct pmix_server {
     struct pmix_call *aborts;  /* owned: not sent yet */
     struct event *abort_timer; /* owned: for them */
     struct pmix_pending *fences, *modexes; /* owned: not answered yet */
-    struct pmix_count *counts;             /* owned: number of fences per set of ranks */
+    struct pmix_count *counts;    /* owned: number of operations per set of ranks */
+    struct pmix_pending *spawns;  /* owned: likewise */
+    struct related_op *related;   /* owned: likewise */
+    struct foreign_rank *foreign; /* owned: what ranks of other jobs committed */
+    struct strv known;            /* namespaces of other jobs that are registered */
+    struct pmix_name *names;      /* owned: published here */
+    struct pmix_lookup *lookups;  /* owned: not answered yet */
+    struct event *lookup_timer;   /* owned */
     uint32_t last_id;
     bool inited;
 };
@@ -75,11 +107,16 @@ void pmix_calls_take(struct pmix_server *s,
 pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
                              uint32_t rank);
 
+/* How many operations of this set of ranks there were. */
+uint32_t pmix_count(struct pmix_server *s, const void *key, size_t size);
+
 /* pmix_fence.c: start an operation; it completes with the frames from other nodes. */
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c);
 void pmix_modex(struct pmix_server *s, const struct pmix_call *c);
 void pmix_on_fence(struct pmix_server *s, const struct msg_fence *m);
 int pmix_on_peer(struct pmix_server *s, const struct msg_peer *m, struct ddp_err *err);
+void pmix_spawn(struct pmix_server *s, struct pmix_call *c);
+void pmix_on_spawned(struct pmix_server *s, const struct msg_spawn_result *m);
 /* Answer the modex request `id` of `node`. */
 void pmix_answer_peer(struct pmix_server *s, uint32_t node, uint32_t id, int status,
                       const void *data, size_t size);

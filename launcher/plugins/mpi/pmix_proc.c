@@ -153,6 +153,8 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     case MSG_PEER:
     case MSG_ABORT:
     case MSG_MEMBER:
+    case MSG_SPAWN:
+    case MSG_RELATED:
         p->needed = true;
         drop_first(p);
         if (f->type == MSG_MEMBER)
@@ -188,7 +190,8 @@ static void send_orders(struct pmix_proc *p)
                           .uri = xstrdup(p->uri),
                           .dir = xstrdup(p->dir),
                           .node = share->node_rank,
-                          .nranks = job->nranks};
+                          .nranks = job->nranks,
+                          .nslots = job->nslots};
     strv_push_all(&m.apps, job->apps.v);
     strv_push_all(&m.map, p->map->v);
     link_send_msg(p->link, 0, MSG_SERVE, &m);
@@ -205,6 +208,11 @@ void pmix_proc_forward(struct pmix_proc *p, const struct frame *f)
 {
     if (!p->link)
         pmix_proc_expect(p);
+    pmix_proc_pass(p, f);
+}
+
+void pmix_proc_pass(struct pmix_proc *p, const struct frame *f)
+{
     if (p->link)
         link_send(p->link, f->type, f->node, f->body, f->size, NULL, 0);
 }
@@ -306,7 +314,7 @@ struct pmix_proc *pmix_proc_create(struct agent *a, const struct strv *map,
                             .arg = arg,
                             .nlocal = a->share.nlocal,
                             .program = program,
-                            .nspace = xasprintf("ddprun-%.100s", a->job.id),
+                            .nspace = xasprintf(PMIX_NSPACE_FORMAT, a->job.id),
                             .dir = session_dir_name(),
                             .first = -1};
     p->uri = xasprintf("%s-server.%u;tcp4://127.0.0.1:%d", p->nspace, a->share.node_rank,

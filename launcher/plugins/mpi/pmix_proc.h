@@ -22,6 +22,8 @@
 struct agent;
 struct pmix_proc;
 
+#define PMIX_NSPACE_FORMAT "ddprun-%.100s" /* the namespace of a job, by its id */
+
 /* Listens for the ranks of this attempt. Borrowed: the agent, and `map`, as in msg_serve,
  * empty until pmix_proc_send_map(). `member` is called for each MEMBER of the process.
  * NULL, after a warning if there is a reason for one: PMIx is not served here. */
@@ -37,6 +39,8 @@ void pmix_proc_expect(struct pmix_proc *p);   /* an MPI program will connect */
 void pmix_proc_send_map(struct pmix_proc *p); /* the map is known */
 /* Pass on a FENCE or PEER of another node, where a rank may need PMIx before any here. */
 void pmix_proc_forward(struct pmix_proc *p, const struct frame *f);
+/* Pass on what is for a rank that has used PMIx here. */
+void pmix_proc_pass(struct pmix_proc *p, const struct frame *f);
 /* Request a MEMBER_ASKED for a rank, which follows all earlier reports of it. */
 void pmix_proc_ask(struct pmix_proc *p, uint32_t rank);
 

@@ -7,10 +7,10 @@
  * CHILD_EXTRA_FD the first rank's connection, if there is one yet. It exits when the
  * agent closes the link.
  *
- * libpmix's requests to its host become FENCE, PEER, ABORT and MEMBER frames to the
- * agent; the answers of other nodes arrive as frames. The ranks' data is opaque.
- * libpmix's callbacks run in its threads (pmix_calls.c); everything here runs in the
- * loop, but for call_deregister().
+ * libpmix's requests to its host become FENCE, PEER, ABORT, MEMBER, SPAWN and RELATED
+ * frames to the agent; the answers of other nodes arrive as frames. The ranks' data is
+ * opaque. libpmix's callbacks run in its threads (pmix_calls.c); everything here runs in
+ * the loop, but for call_deregister().
  *
  * For libpmix 4.2: clients are never deregistered one by one, which breaks the
  * descriptors of later clients.
@@ -26,6 +26,7 @@
 #include "launcher/plugins/mpi/pmix_impl.h"
 #include "launcher/plugins/mpi/pmix_list.h"
 #include "launcher/plugins/mpi/pmix_listener.h"
+#include "launcher/plugins/mpi/pmix_related.h"
 #include "launcher/plugins/mpi/pmix_sessions.h"
 #include "launcher/plugins/mpi/pmix_world.h"
 #include "launcher/plugins/mpi/session_dir.h"
@@ -107,22 +108,38 @@ static void handle(struct pmix_server *s, struct pmix_call *c)
         eventfd_write(s->left_fd, 1);
         return;
     case CALL_ABORT:
-        if (c->answer.done) {
-            hold_abort(s, c);
-            return;
-        }
-        log_error("rank %u asks for more processes ('%s'): MPI_Comm_spawn is not "
-                  "supported, start all ranks at once",
-                  c->rank, c->text);
-        break;
+        hold_abort(s, c);
+        return;
     case CALL_FENCE:
         pmix_fence(s, c);
         return;
     case CALL_MODEX:
-        pmix_modex(s, c);
+        if (c->text)
+            related_modex(s, c);
+        else
+            pmix_modex(s, c);
         return;
+    case CALL_SPAWN:
+        pmix_spawn(s, c);
+        return;
+    case CALL_JOIN_JOBS:
+        related_join(s, c);
+        return;
+    case CALL_LOOKUP:
+        names_lookup(s, c);
+        return;
+    case CALL_PUBLISH:
+        names_publish(s, c);
+        c->answer.done(c->status, c->cbdata);
+        return;
+    case CALL_UNPUBLISH:
+        names_unpublish(s, c);
+        break;
     case CALL_ANSWER:
-        pmix_answer_peer(s, c->node, c->id, c->status, c->data, c->size);
+        if (c->node == RELATED_NODE)
+            related_committed(s, c);
+        else
+            pmix_answer_peer(s, c->node, c->id, c->status, c->data, c->size);
         return;
     }
     if (c->answer.done)
@@ -220,6 +237,7 @@ static int serve(struct pmix_server *s, struct msg_serve *serve, struct ddp_err 
     s->called = loop_watch(s->loop, s->calls[0], EV_READ | EV_PERSIST, on_called, s);
     s->check = loop_event(s->loop, -1, EV_PERSIST, on_check, s);
     s->abort_timer = loop_timer(s->loop, on_aborts, s);
+    s->lookup_timer = loop_timer(s->loop, names_on_timer, s);
     if (rankmap_read(&s->map, &s->serve.map, s->serve.nranks, err) < 0 ||
         make_dirs(s, err) < 0 || init_library(s, err) < 0 ||
         pmix_world_register(&s->serve, &s->map, s->ranks_dir, err) < 0 ||
@@ -280,6 +298,10 @@ static int handle_frame(struct pmix_server *s, const struct frame *f, struct ddp
         pmix_on_fence(s, f->m);
     else if (s->serves && f->type == MSG_PEER)
         return pmix_on_peer(s, f->m, err);
+    else if (s->serves && f->type == MSG_SPAWN_RESULT)
+        pmix_on_spawned(s, f->m);
+    else if (f->type == MSG_RELATED)
+        return s->serves ? related_on_message(s, f->m, err) : 0;
     else if (s->serves && f->type == MSG_MEMBER)
         send_member(s, ((const struct msg_member *)f->m)->rank, MEMBER_ASKED);
     else

@@ -122,7 +122,7 @@ static int add_job(struct pmix_list *list, const struct msg_serve *s,
     const struct rankmap_node *here = &map->nodes[s->node];
     OWNED char *peers = peers_of(here);
     add_text(list, PMIX_JOBID, s->nspace);
-    add_u32(list, PMIX_UNIV_SIZE, s->nranks);
+    add_u32(list, PMIX_UNIV_SIZE, s->nslots);
     add_u32(list, PMIX_MAX_PROCS, s->nranks);
     add_u32(list, PMIX_JOB_SIZE, s->nranks);
     add_u32(list, PMIX_JOB_NUM_APPS, (uint32_t)s->apps.n + 1);
@@ -135,6 +135,15 @@ static int add_job(struct pmix_list *list, const struct msg_serve *s,
     add_text(list, PMIX_TMPDIR, dir);
     add_text(list, PMIX_NSDIR, dir);
     return add_maps(list, map, err);
+}
+
+static int register_nspace(const char *nspace, uint32_t nlocal, struct pmix_list *list,
+                           struct ddp_err *err)
+{
+    pmix_status_t rc =
+        PMIx_server_register_nspace(nspace, (int)nlocal, list->v, list->n, NULL, NULL);
+    bool good = rc == PMIX_SUCCESS || rc == PMIX_OPERATION_SUCCEEDED;
+    return good ? 0 : failed(rc, "register a job", err);
 }
 
 static int register_clients(const struct msg_serve *s, const struct rankmap *map,
@@ -161,12 +170,29 @@ int pmix_world_register(const struct msg_serve *s, const struct rankmap *map,
     int rc = add_job(&list, s, map, dir, err);
     for (uint32_t i = 0; rc == 0 && i < map->nnodes; i++)
         add_node(&list, map, &s->apps, i);
-    if (rc == 0) {
-        pmix_status_t st = PMIx_server_register_nspace(
-            s->nspace, (int)map->nodes[s->node].nranks, list.v, list.n, NULL, NULL);
-        if (st != PMIX_SUCCESS && st != PMIX_OPERATION_SUCCEEDED)
-            rc = failed(st, "register the job", err);
-    }
+    if (rc == 0)
+        rc = register_nspace(s->nspace, map->nodes[s->node].nranks, &list, err);
     pmix_list_finish(&list);
     return rc < 0 ? rc : register_clients(s, map, err);
+}
+
+int pmix_world_add(const char *nspace, uint32_t nranks, const struct strv *lines,
+                   struct ddp_err *err)
+{
+    static const struct strv one_program = {0};
+    SCOPED(rankmap_finish) struct rankmap map = {0};
+    struct pmix_list list = {0};
+    int rc = rankmap_read(&map, lines, nranks, err);
+    add_text(&list, PMIX_JOBID, nspace);
+    add_u32(&list, PMIX_UNIV_SIZE, nranks);
+    add_u32(&list, PMIX_JOB_SIZE, nranks);
+    add_u32(&list, PMIX_NUM_NODES, map.nnodes);
+    if (rc == 0)
+        rc = add_maps(&list, &map, err);
+    for (uint32_t i = 0; rc == 0 && i < map.nnodes; i++)
+        add_node(&list, &map, &one_program, i);
+    if (rc == 0)
+        rc = register_nspace(nspace, 0, &list, err);
+    pmix_list_finish(&list);
+    return rc;
 }

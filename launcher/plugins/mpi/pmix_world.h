@@ -13,5 +13,8 @@
  * `dir` is the directory for the ranks' session files. */
 int pmix_world_register(const struct msg_serve *serve, const struct rankmap *map,
                         const char *dir, struct ddp_err *err);
+/* Register another job, of which no rank is served here; `lines` as in msg_serve.map. */
+int pmix_world_add(const char *nspace, uint32_t nranks, const struct strv *lines,
+                   struct ddp_err *err);
 
 #endif

@@ -35,7 +35,7 @@ MPICH = Wheel("mpich", "5.0.2")
 MPICH_ABI = Wheel("mpich", "5.0.2", "mpicc_abi")  # MPI 5's own, of whatever MPI there is
 
 
-class Newest(test_mpi.Programs, launch.LaunchTest):
+class Newest(test_mpi.Programs, test_mpi.Spawning, launch.LaunchTest):
     deadline = 200.0
 
     test_alone_with_none = None  # a rank without a launcher is not cleaned up after
@@ -75,7 +75,6 @@ class Newest(test_mpi.Programs, launch.LaunchTest):
 class NewestOpenMpi(Newest):
     mpi = OPENMPI
     segments = "sm_segment"
-    failed_spawn = "rank 0 asks for more processes ('child'): MPI_Comm_spawn is not supported"
 
     def test_its_launcher(self):
         self.under(os.path.join(self.mpi.folder, "bin", "mpirun"), "--allow-run-as-root",

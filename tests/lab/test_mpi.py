@@ -3,6 +3,7 @@
 
 import glob
 import os
+import re
 import shutil
 import signal
 import unittest
@@ -84,6 +85,45 @@ class OpenMpi(MpiHosts):
             OMPI_MCA_pmix_base_async_modex="1", OMPI_MCA_pmix_base_collect_data="0",
         )
         self.assert_ended(launched, 0)
+
+    def spawn(self, what, **env):
+        return self.run_to_end(
+            "-H", self.hosts(1, slots=1) + "," + self.hosts(2, slots=3), "-np", 2, self.program(mpi.OPENMPI), what,
+            env={**OVER_HOSTS, **env}, deadline=120.0)
+
+    def test_ranks_spawn_on_all_hosts(self):
+        """On two free slots, and one more; or where the program says."""
+        for env, places in (({}, (1, 2, 2)), ({"SPAWN_HOST": hosts.node(2)}, (2, 2, 2))):
+            with self.subTest(env):
+                launched = self.spawn("spawn-some", **env)
+                self.assert_ended(launched, 0)
+                said = [line.partition("] ")[2] for line in launched.out.splitlines()]
+                self.assertEqual(sorted(line for line in said if line.startswith("spawned ")),
+                                 [f"spawned {r} of 3 on {hosts.node(n)}" for r, n in enumerate(places)])
+
+    def test_ranks_spawn_inside_a_job_of_slurm(self):
+        """By another step beside that of the agents."""
+        if hosts.missing("slurmctld"):
+            self.skipTest(hosts.missing("slurmctld"))
+        hosts.LAB_HOSTS("slurm", "up")
+        launched = launch.Launch(
+            self.mark, ["salloc", "-Q", "-p", "compute", "-N2", "--ntasks-per-node=2", hosts.LAB_HOSTS.ddprun, "-np", 2,
+                        self.program(mpi.OPENMPI), "spawn-some"],
+            command=[hosts.LAB, "exec", "-l", "-u", "alice", "node001", "env", "-C", hosts.LAB_HOSTS.folder,
+                     f"DDPRUN_TEST_MARK={self.mark}", *(f"{k}={v}" for k, v in OVER_HOSTS.items())],
+            env=hosts.LAB_HOSTS.env)
+        self.launches.append(launched)
+        launched.wait(120.0)
+        self.assert_ended(launched, 0)
+        first, second, third = sorted(re.findall(r"\] spawned (\d of 3 on \S+)", launched.out))
+        self.assertNotEqual(first.split()[-1], second.split()[-1])
+        self.assertEqual(second.split()[-1], third.split()[-1])
+
+    def test_a_spawned_rank_that_fails_elsewhere(self):
+        launched = self.spawn("spawn-fails")
+        self.assert_ended(launched, 7)
+        self.assertIn("ddprun: spawned job 1: rank 1 on node002 exited with status 7", launched.err)
+        self.assertRegex(launched.err, r"ddprun: rank 0 on node001 spawned '\S+', which failed with exit code 7")
 
     def test_abort_elsewhere_gives_its_code(self):
         launched = self.check(mpi.OPENMPI, self.on_two(2), "abort")

@@ -172,14 +172,16 @@ TEST(malformed_requests_are_rejected)
 
 TEST(more_words_than_are_parsed)
 {
-    char text[1000] = "";
+    char text[PMI_REQUEST_MAX] = "";
     struct pmi_request r;
-    for (int i = 0; i < 100; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "w%d=%d ", i, i);
+    size_t n = 0;
+    for (int i = 0; i < PMI_WORDS + 10; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "w%d=%d ", i, i);
     strcat(text, "\n");
     pmi_request_read(&r, text, strlen(text), false);
     ck_assert_uint_eq(r.n, PMI_WORDS);
-    ck_assert_str_eq(pmi_word(&r, "w31"), "31");
+    ck_assert_str_eq(pmi_word(&r, "w511"), "511");
+    ck_assert_ptr_null(pmi_word(&r, "w512"));
 }
 
 /* --- programs ----------------------------------------------------------------------- */

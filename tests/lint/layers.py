@@ -23,6 +23,7 @@ MAY = {
     # the launcher, from below: what knows of nothing else
     "launcher/opts": BASE,
     "launcher/contract": ["launcher/envfwd.h", "launcher/opts.h"] + BASE,
+    "launcher/spawned": ["launcher/opts.h"] + BASE,
     "launcher/envfwd": BASE,
     "launcher/hooks": BASE,
     "launcher/admission": BASE,
@@ -47,7 +48,7 @@ MAY = {
                            ("plugins/plugins.h", "job/plugin.h", "job/state.h", "job/events.h",
                             "agent/plugin.h", "agent/state.h", "agent/ranks.h", "agent/agent.h",
                             "transport", "place", "alloc", "admission", "link", "io", "control",
-                            "contract.h", "opts.h")] + ["rendezvous/server"] + BASE,
+                            "contract.h", "opts.h", "spawned.h")] + ["rendezvous/server"] + BASE,
     "launcher/plugins": ["launcher/plugins", "launcher/job/plugin.h",
                          "launcher/agent/plugin.h"] + BASE,
     # ddprun on every node; ddprun
@@ -56,7 +57,7 @@ MAY = {
                        "envfwd.h", "opts.h")] + BASE,
     "launcher/main": ["launcher/" + name for name in
                       ("peer", "job/job.h", "job/dryrun.h", "transport", "alloc", "cli",
-                       "contract.h", "opts.h")] + BASE,
+                       "contract.h", "opts.h", "spawned.h")] + BASE,
     # programs of their own; a size of a series may be a batch job
     "launcher/tools": ["launcher/cli", "launcher/opts.h"] + BASE,
     "launcher/tools/script": ["launcher/cli", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import unittest
 
 import launch
@@ -30,7 +29,6 @@ class Programs:
     """The same for every MPI."""
 
     mpi = None
-    failed_spawn = ""
     finds_host = True  # MPI_COMM_TYPE_SHARED has all ranks of a host
 
     @classmethod
@@ -97,11 +95,6 @@ class Programs:
         self.assertIn("called MPI_Abort with code 42", launched.err)
         self.assertIn(self.said(3, "all"), launched.out)
 
-    def test_spawn_is_refused(self):
-        launched = self.check(1, "spawn")
-        self.assert_ok(1, "spawn", launched)
-        self.assertIn(self.failed_spawn, launched.err)
-
     def test_each_program_has_a_number(self):
         launched = self.check(2, "appnum", self.program, "appnum", ":", "-np", 1)
         self.assert_ended(launched, 0)
@@ -119,10 +112,63 @@ class Programs:
         self.assertEqual(launched.out, "hello ok on 1 ranks, 1 of them here\n" * 2)
 
 
+class Spawning:
+    """MPI_Comm_spawn: every MPI but Debian 12's MPICH, whose UCX has no connections between jobs."""
+
+    def test_a_spawn_that_fails(self):
+        launched = self.check(1, "spawn")
+        self.assert_ok(1, "spawn", launched)
+        self.assertIn("ddprun: spawned job 1: cannot run 'child': ", launched.err)
+
+    def spawn(self, what, *options, **how):
+        return self.start("-np", 2, *options, self.program, what,
+                          env={**mpi.QUICK, "TMPDIR": self.folder.name}, **how)
+
+    def test_ranks_spawn_others(self):
+        launched = self.spawn("spawn-some", "--output-filename", self.path("out"))
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 0)
+        with open(self.path("out.spawned1", "rank.2.out"), encoding="utf-8") as f:
+            self.assertIn("spawned 2 of 3 on ", f.read())
+        self.assertEqual(
+            sorted(line.partition(" on ")[0] for line in launched.out.splitlines()),
+            ["[0] spawn-some ok", *(f"[1:{r}] spawned {r} of 3" for r in range(3))])
+
+    def test_a_spawned_rank_that_fails(self):
+        launched = self.spawn("spawn-fails")
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 7)
+        self.assertRegex(launched.err, r"ddprun: spawned job 1: rank 1 on \S+ exited with status 7 \(after")
+        self.assertRegex(launched.err, r"\nddprun: rank 0 on \S+ spawned '\S+', which failed with exit code 7 \(")
+
+    def test_what_is_spawned_is_started_again(self):
+        launched = self.spawn("spawn-fails", "--max-restarts", 1)
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 7)
+        for job in 1, 2:
+            self.assertIn(f"ddprun: spawned job {job}: rank 1 on ", launched.err)
+
+    def test_what_is_spawned_outlives_the_ranks(self):
+        """And ends with ddprun, which says so once."""
+        launched = self.spawn("spawn-waits")
+        self.wait_for(launched, "[1:2] spawned 2 of 3")
+        self.wait_for(launched, "spawn-waits ok")
+        launched.signal(signal.SIGINT)
+        self.assertEqual(launched.wait(self.deadline), 130, launched.err)
+        self.assertEqual(len(re.findall("^ddprun: ", launched.err, re.M)), 1, launched.err)
+        self.assertIn("interrupted (SIGINT)", launched.err)
+
+    def test_what_is_spawned_ends_with_a_killed_ddprun(self):
+        launched = self.spawn("spawn-waits")
+        self.wait_for(launched, "[1:2] spawned 2 of 3")
+        launched.signal(signal.SIGKILL)
+        launched.wait(self.deadline)
+        self.assertEqual(launch.who_is_left(self.mark), {})
+
+
 @unittest.skipUnless(mpi.OPENMPI.mpicc and os.environ.get("DDPRUN_PMIX"), "no Open MPI or no PMIx; needs package libpmix-dev libopenmpi-dev")
-class OpenMpi(Programs, launch.LaunchTest):
+class OpenMpi(Programs, Spawning, launch.LaunchTest):
     mpi = mpi.OPENMPI
-    failed_spawn = "rank 0 asks for more processes ('child'): MPI_Comm_spawn is not supported"
 
     def setUp(self):
         super().setUp()
@@ -402,64 +448,6 @@ class Old(launch.LaunchTest):
 
     def test_the_same_name_of_another_family_is_started(self):
         self.assert_ended(self.run_to_end("-np", 2, self.build("libmpi.so.12")), 0)
-
-
-class Pmi(launch.LaunchTest):
-    def test_clients_of_both_dialects(self):
-        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
-        for dialect in "12":
-            with self.subTest(dialect):
-                launched = self.run_to_end(
-                    "-np", 3, "--tag-output=off", "python3", client, dialect
-                )
-                self.assert_ended(launched, 0)
-                self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n")
-
-    def test_each_program_has_a_number(self):
-        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
-        for dialect in "12":
-            with self.subTest(dialect):
-                launched = self.run_to_end(
-                    "-np", 1, "--tag-output=off", "python3", client, dialect, "0",
-                    ":", "-np", 2, "python3", client, dialect, "1")
-                self.assert_ended(launched, 0)
-
-    def test_time_in_which_the_job_is_stopped_does_not_count(self):
-        """Rank 0 ends without MPI, which rank 1 leaves within the limit."""
-        go = self.path("go")
-        launched = self.start("-np", 2, "--log-level", "mpi=debug", "python3", "-c", (
-            "import os, time\n"
-            "def ask(line):\n"
-            "    os.write(fd, line)\n"
-            "    os.read(fd, 100)\n"
-            "if os.environ['RANK'] == '1':\n"
-            "    fd = int(os.environ['PMI_FD'])\n"
-            "    ask(b'cmd=init pmi_version=1 pmi_subversion=1\\n')\n"
-            f"    while not os.path.exists({go!r}):\n"
-            "        time.sleep(0.02)\n"
-            "    ask(b'cmd=finalize\\n')\n"))
-        self.wait_for(launched, "rank 0 has ended without MPI_Init", "err")
-        ours = [pid for pid, line in launch.marked(self.mark).items() if line.startswith(launch.DDPRUN + " ")]
-        for pid in ours:
-            os.kill(pid, signal.SIGSTOP)
-        with open(go, "x", encoding="utf-8"):
-            pass
-        time.sleep(3)
-        launched.signal(signal.SIGCONT)
-        time.sleep(0.3)
-        for pid in ours:
-            if launch.state_of(pid) == "T":
-                os.kill(pid, signal.SIGCONT)
-        launched.wait()
-        self.assert_ended(launched, 0)
-
-    def test_rubbish_is_cut_off(self):
-        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
-        for what in ("lines", "lengths"):
-            with self.subTest(what):
-                launched = self.run_to_end("-np", 2, "python3", client, what)
-                self.assertIn("rank 1 wrote to its PMI_FD what is not PMI", launched.err)
-                self.assertNotIn("Error", launched.out + launched.err)
 
 
 if __name__ == "__main__":

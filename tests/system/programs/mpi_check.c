@@ -149,6 +149,62 @@ static void spawn(void)
          "a spawn that succeeds");
 }
 
+/* All ranks and those of the other job in one communicator. */
+static void meet(MPI_Comm other, int spawned)
+{
+    int n, number, sum, others;
+    MPI_Comm all;
+    MPI_Comm_remote_size(other, &others);
+    MPI_Intercomm_merge(other, spawned, &all);
+    MPI_Comm_size(all, &n);
+    MPI_Comm_rank(all, &number);
+    must(n == size + others && number == rank + (spawned ? others : 0),
+         "the ranks of two jobs");
+    MPI_Allreduce(&number, &sum, 1, MPI_INT, MPI_SUM, all);
+    must(sum == n * (n - 1) / 2, "a sum over two jobs");
+    MPI_Comm_free(&all);
+}
+
+/* All ranks spawn three together: which of them fails or waits is said by `what`. */
+static void spawn_some(char *program, char *what)
+{
+    MPI_Comm children;
+    MPI_Info info;
+    char *host = getenv("SPAWN_HOST");
+    MPI_Info_create(&info);
+    if (host)
+        MPI_Info_set(info, "host", host);
+    MPI_Info_set(info, "wdir", "/");
+    MPI_Comm_spawn(program, (char *[]){what, "two words", NULL}, 3, info, 0,
+                   MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+    MPI_Info_free(&info);
+    meet(children, 0);
+    MPI_Comm_disconnect(&children);
+    if (strcmp(what, "spawn-fails") == 0)
+        sleep(60);
+}
+
+static int spawned(MPI_Comm parent, int argc, char **argv)
+{
+    char dir[9] = "", name[MPI_MAX_PROCESSOR_NAME];
+    int n;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    must(argc == 3 && strcmp(argv[2], "two words") == 0, "the arguments");
+    must(getcwd(dir, sizeof dir) && strcmp(dir, "/") == 0, "the directory");
+    meet(parent, 1);
+    MPI_Comm_disconnect(&parent);
+    MPI_Get_processor_name(name, &n);
+    printf("spawned %d of %d on %s\n", rank, size, name);
+    fflush(stdout);
+    if (strcmp(argv[1], "spawn-fails") == 0 && rank == 1)
+        _exit(7);
+    if (strcmp(argv[1], "spawn-waits") == 0)
+        sleep(60);
+    MPI_Finalize();
+    return 0;
+}
+
 static void end_badly(const char *how)
 {
     if (strcmp(how, "abort") == 0)
@@ -179,9 +235,12 @@ static void react(void)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "hello";
-    MPI_Comm here;
+    MPI_Comm here, parent;
     int local;
     MPI_Init(&argc, &argv);
+    MPI_Comm_get_parent(&parent);
+    if (parent != MPI_COMM_NULL)
+        return spawned(parent, argc, argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &here);
@@ -196,6 +255,8 @@ int main(int argc, char **argv)
         appnums();
     if (strcmp(what, "spawn") == 0)
         spawn();
+    if (strncmp(what, "spawn-", 6) == 0)
+        spawn_some(argv[0], argv[1]);
     if (strcmp(what, "react") == 0)
         react();
     if (rank == size - 1)

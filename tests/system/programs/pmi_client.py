@@ -131,6 +131,57 @@ def two_program():
     return rank, size, mapping, values
 
 
+PORT = "a b=c;"
+
+
+def spawn_1():
+    """Two programs, in several pieces each; one that does not exist; then a word that is none."""
+    assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
+    if "PMI_SPAWNED" in os.environ:
+        tell_spawned(ask_1("cmd=get kvsname=x key=PARENT")["value"], ask_1("cmd=get_appnum")["appnum"])
+    elif os.environ["PMI_RANK"] == "0":
+        def request(number, n, program, *args):
+            words = [*(f"arg{i + 1}={a}" for i, a in enumerate(args)), f"argcnt={len(args)}"]
+            return "\n".join(["mcmd=spawn", f"nprocs={n}", f"execname={program}", "totspawns=2",
+                              f"spawnssofar={number}", *words, "preput_num=1", "preput_key_0=PARENT",
+                              f"preput_val_0={PORT}", "info_num=1", "info_key_0=wdir", "info_val_0=/",
+                              "endcmd"])
+        wire.sendall((request(1, 2, sys.executable, *ARGS, "x y", "; =") + "\n").encode())
+        assert ask_1(request(2, 1, sys.executable, *ARGS))["rc"] == "0"
+        wire.sendall((request(1, 1, "true") + "\n").encode())
+        assert ask_1(request(2, 0, "true"))["rc"] != "0"
+    ask_1("cmd=finalize")
+
+
+def spawn_2():
+    wire.sendall(b"cmd=init pmi_version=2 pmi_subversion=0\n")
+    assert receive_line().split()[0] == "cmd=response_to_init"
+    told = ask_2("fullinit", pmijobid="x", pmirank=os.environ["PMI_RANK"], threaded="FALSE")
+    assert ("spawner-jobid" in told) == ("PMI_SPAWNED" in os.environ)
+    if "PMI_SPAWNED" in os.environ:
+        tell_spawned(ask_2("info-getjobattr", key="PARENT")["value"], told["appnum"])
+    elif told["rank"] == "0":
+        def program(n, *args):
+            words = {"subcmd": sys.executable, "maxprocs": n, "argc": len(args),
+                     **{f"argv{i}": a for i, a in enumerate(args)}, "infokeycount": 1,
+                     "infokey0": "wdir", "infoval0": "/"}
+            return "".join(f"{k}={str(v).replace(';', ';;')};" for k, v in words.items())
+        body = (f"cmd=spawn;thrid=9;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0={PORT.replace(';', ';;')};"
+                + program(2, *ARGS, "x y", "; =") + program(1, *ARGS))
+        wire.sendall(f"{len(body):6}{body}".encode())
+        answer = answer_2()
+        assert answer["cmd"] == "spawn-response" and answer["thrid"] == "9" and answer["rc"] == "0", answer
+    ask_2("finalize")
+
+
+ARGS = os.path.abspath(__file__), sys.argv[1]
+
+
+def tell_spawned(port, number):
+    assert os.getcwd() == "/"
+    print(f"port {port} {sys.argv[2:]} ({number} of {os.environ['PMI_SIZE']})", flush=True)
+
+
 def odd_words():
     assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
     assert ask_1(f"cmd=put kvsname=x key={'k' * 500} value=v")["rc"] != "0"
@@ -159,6 +210,8 @@ def rubbish(begins, goes_on):
 {
     "1": first,
     "2": second,
+    "spawn1": spawn_1,
+    "spawn2": spawn_2,
     "lines": lambda: rubbish(b"", b"\0\xff=;cmd \n\n" * 10 + b"x" * 200000),
     "lengths": lambda: rubbish(b"cmd=init pmi_version=2 pmi_subversion=0\n", b"cmd=fullinit"),
 }[sys.argv[1]]()

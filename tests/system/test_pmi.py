@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""PMI-1 and PMI-2, by a client of our own: no MPI is needed."""
+
+import os
+import signal
+import time
+
+import launch
+import mpi
+
+
+class Pmi(launch.LaunchTest):
+    def test_clients_of_both_dialects(self):
+        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+        for dialect in "12":
+            with self.subTest(dialect):
+                launched = self.run_to_end(
+                    "-np", 3, "--tag-output=off", "python3", client, dialect
+                )
+                self.assert_ended(launched, 0)
+                self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n")
+
+    def test_clients_of_both_dialects_spawn(self):
+        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+        for dialect in "12":
+            with self.subTest(dialect):
+                launched = self.run_to_end("-np", 2, "python3", client, f"spawn{dialect}")
+                self.assert_ended(launched, 0)
+                self.assertEqual(sorted(launched.out.splitlines()),
+                                 [f"[1:{r}] port a b=c; {args} ({number} of 3)" for r, args, number in (
+                                     (0, "['x y', '; =']", 0), (1, "['x y', '; =']", 0), (2, "[]", 1))])
+
+    def test_each_program_has_a_number(self):
+        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+        for dialect in "12":
+            with self.subTest(dialect):
+                launched = self.run_to_end(
+                    "-np", 1, "--tag-output=off", "python3", client, dialect, "0",
+                    ":", "-np", 2, "python3", client, dialect, "1")
+                self.assert_ended(launched, 0)
+
+    def test_time_in_which_the_job_is_stopped_does_not_count(self):
+        """Rank 0 ends without MPI, which rank 1 leaves within the limit."""
+        go = self.path("go")
+        launched = self.start("-np", 2, "--log-level", "mpi=debug", "python3", "-c", (
+            "import os, time\n"
+            "def ask(line):\n"
+            "    os.write(fd, line)\n"
+            "    os.read(fd, 100)\n"
+            "if os.environ['RANK'] == '1':\n"
+            "    fd = int(os.environ['PMI_FD'])\n"
+            "    ask(b'cmd=init pmi_version=1 pmi_subversion=1\\n')\n"
+            f"    while not os.path.exists({go!r}):\n"
+            "        time.sleep(0.02)\n"
+            "    ask(b'cmd=finalize\\n')\n"))
+        self.wait_for(launched, "rank 0 has ended without MPI_Init", "err")
+        ours = [pid for pid, line in launch.marked(self.mark).items() if line.startswith(launch.DDPRUN + " ")]
+        for pid in ours:
+            os.kill(pid, signal.SIGSTOP)
+        with open(go, "x", encoding="utf-8"):
+            pass
+        time.sleep(3)
+        launched.signal(signal.SIGCONT)
+        time.sleep(0.3)
+        for pid in ours:
+            if launch.state_of(pid) == "T":
+                os.kill(pid, signal.SIGCONT)
+        launched.wait()
+        self.assert_ended(launched, 0)
+
+    def test_rubbish_is_cut_off(self):
+        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+        for what in ("lines", "lengths"):
+            with self.subTest(what):
+                launched = self.run_to_end("-np", 2, "python3", client, what)
+                self.assertIn("rank 1 wrote to its PMI_FD what is not PMI", launched.err)
+                self.assertNotIn("Error", launched.out + launched.err)
+
+
+if __name__ == "__main__":
+    launch.main()

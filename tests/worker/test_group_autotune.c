@@ -2,7 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "common/duration.h"
-#include "worker/group/autotune.h"
+#include "worker/group/shm.h"
 
 enum { MANY = 65536, TURNS = 320 };
 

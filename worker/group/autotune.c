@@ -1,5 +1,11 @@
-/* worker/group/autotune.c - see autotune.h */
-#include "worker/group/autotune.h"
+/* worker/group/autotune.c - choose between two implementations by measurement
+ *
+ * For choices that depend on how the CPUs of the ranks share caches: the topology does
+ * not show it, it differs between pairs of ranks, and changes when virtual CPUs are
+ * moved. So both are timed: one call in a while uses the other implementation, and the
+ * faster one is kept.
+ */
+#include "worker/group/shm.h"
 
 #include "common/duration.h"
 

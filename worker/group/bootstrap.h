@@ -1,12 +1,8 @@
 /* worker/group/bootstrap.h - how the ranks of a group exchange their cards
  *
- * env://: the store at MASTER_ADDR:MASTER_PORT (or beside it: store.h), one fence
- * tcp://host:port: rank 0 listens there until all ranks have connected
- * file:///path: a file that all hosts see, with rank 0's address
- * launcher://: through the launcher's PMIx or PMI, or by the job's number
- * a parent group: messages of the group that a new one is made from (subgroup.c)
- *
- * Each method takes one card (layout.h) and returns the cards of all ranks.
+ * By one of the methods of ddp_group_options.meeting (include/ddprun/group.h), or by
+ * messages of a parent group (subgroup.c). Each takes one card (layout.h) and returns the
+ * cards of all ranks.
  */
 #ifndef WORKER_GROUP_BOOTSTRAP_H
 #define WORKER_GROUP_BOOTSTRAP_H
@@ -69,11 +65,8 @@ typedef int (*bootstrap_share_fn)(struct bootstrap *m, char value[BOOTSTRAP_VALU
 int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, const char *source,
                        struct ddp_err *err);
 
-/* By the launcher's PMI-1, on the descriptor PMI_FD, or PMIx: called by all ranks of the
- * job. MPI may use them in the same process before and after us, so they are not
- * finalised before the process exits. */
-int bootstrap_share_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
-                        struct ddp_err *err);
+/* By the launcher's PMIx: called by all ranks of the job. MPI may use it in the same
+ * process before and after us, so it is not finalised before the process exits. */
 int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
                          struct ddp_err *err);
 /* A key for it: letters, digits and '-', which names are not confined to. */

@@ -6,8 +6,7 @@
  * share the load.
  *
  * With one rank per host there is no "within", with one host no "between": then all its
- * ranks are channels, which have no counterparts. The order of a reduction is: the ranks
- * of a host in rank order, then the hosts as in tcp_coll.h.
+ * ranks are channels, which have no counterparts.
  */
 #ifndef WORKER_GROUP_HIER_H
 #define WORKER_GROUP_HIER_H

@@ -1,10 +1,8 @@
 /* worker/group/reduce.h - element by element: sum, product, max, min, average, bits
  *
- * The bits depend on the order of the operands alone, never on where the data lie:
- * reduce_many() folds from the left, ((in[0] op in[1]) op in[2]) ..., in the precision of
- * the type; f16 and bf16 in f32, rounded at the end. Integers wrap around. DDP_AVG is the
- * sum divided by the number of ranks (integers: of the wrapped sum, towards zero).
- * DDP_MAX and DDP_MIN give NaN when an operand is NaN.
+ * As include/ddprun/group.h says. The bits depend on the order of the operands alone,
+ * never on where the data lie: reduce_many() folds from the left, and rounds f16 and bf16
+ * at the end.
  */
 #ifndef WORKER_GROUP_REDUCE_H
 #define WORKER_GROUP_REDUCE_H

@@ -18,7 +18,6 @@
 #ifndef WORKER_GROUP_SHM_H
 #define WORKER_GROUP_SHM_H
 
-#include "worker/group/autotune.h"
 #include "worker/group/call.h"
 #include "worker/group/layout.h"
 #include "worker/group/ring.h"
@@ -79,6 +78,17 @@ struct shm_head {
     int32_t nlocal;
     _Atomic uint32_t failed; /* 0, or 1 + the local rank that failed first */
 };
+
+/* The choice between two implementations: autotune.c. */
+struct autotune {
+    unsigned turns;
+    int way;        /* of this call */
+    int64_t began;  /* ns; 0: this call is too short to be timed */
+    double cost[2]; /* ns a byte; 0: not yet known */
+};
+/* Which, 0 or 1, to use for so many bytes; autotune_end() when done: */
+int autotune_begin(struct autotune *w, size_t bytes);
+void autotune_end(struct autotune *w, size_t bytes);
 
 struct shm {
     int me, n;                   /* local rank, number of local ranks */

@@ -1,17 +1,15 @@
 /* worker/group/tcp_coll.h - collectives over byte streams, among a team of ranks
  *
  * A team is an ordered list of two or more ranks; every member starts the same operations
- * in the same order. The order of a reduction depends on the team and the size alone:
- * up to RING_BYTES: recursive doubling, the lower rank's operand always on the left;
- * above: a ring, slice i of n is reduced from member i on around the ring;
- * a team of two changes to the ring at PAIR_BYTES (the sums are the same); tcp_reduce()
- * uses a chain above RING_BYTES, reduced from the member after the root on.
+ * in the same order. The order of a reduction, which include/ddprun/group.h promises,
+ * depends on the team and the size alone.
  */
 #ifndef WORKER_GROUP_TCP_COLL_H
 #define WORKER_GROUP_TCP_COLL_H
 
 #include "worker/group/tcp.h"
 
+/* Above it: a ring or a chain; between two: PAIR_BYTES, with the same sums. */
 enum { RING_BYTES = 32768, PAIR_BYTES = 131072 };
 
 /* A message: the sender's call, which the receiver compares with its own, then a list of

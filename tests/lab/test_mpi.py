@@ -125,6 +125,10 @@ class OpenMpi(MpiHosts):
         self.assertIn("ddprun: spawned job 1: rank 1 on node002 exited with status 7", launched.err)
         self.assertRegex(launched.err, r"ddprun: rank 0 on node001 spawned '\S+', which failed with exit code 7")
 
+    def test_names_are_published_to_another_host(self):
+        launched = self.check(mpi.OPENMPI, self.on_two(1), "names")
+        self.assert_ended(launched, 0)
+
     def test_abort_elsewhere_gives_its_code(self):
         launched = self.check(mpi.OPENMPI, self.on_two(2), "abort")
         self.assert_ended(launched, 42)

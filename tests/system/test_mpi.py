@@ -282,6 +282,9 @@ class OpenMpi(Programs, Spawning, launch.LaunchTest):
         launched.wait()
         self.assertEqual(glob.glob(sessions), [])
 
+    def test_names_are_published(self):
+        self.assert_ok(2, "names", self.check(2, "names"))
+
     def test_addresses_on_demand(self):
         launched = self.check(
             3, "all", OMPI_MCA_pmix_base_async_modex="1", OMPI_MCA_pmix_base_collect_data="0"

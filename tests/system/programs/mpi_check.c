@@ -205,6 +205,35 @@ static int spawned(MPI_Comm parent, int argc, char **argv)
     return 0;
 }
 
+/* Rank 0 publishes where it can be reached, and rank 1 connects to it, twice; a name that
+ * nobody has published is not found. */
+static void names(void)
+{
+    char port[MPI_MAX_PORT_NAME];
+    MPI_Comm other;
+    for (int turn = 0, n = 0; turn < 2; turn++) {
+        if (rank == 0) {
+            MPI_Open_port(MPI_INFO_NULL, port);
+            MPI_Publish_name("ocean", MPI_INFO_NULL, port);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) {
+            MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &other);
+            MPI_Unpublish_name("ocean", MPI_INFO_NULL, port);
+            MPI_Recv(&n, 1, MPI_INT, 0, 0, other, MPI_STATUS_IGNORE);
+            must(n == 42 + turn, "a number from another communicator");
+        } else {
+            MPI_Lookup_name("ocean", MPI_INFO_NULL, port);
+            MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &other);
+            n = 42 + turn;
+            MPI_Send(&n, 1, MPI_INT, 0, 0, other);
+        }
+        MPI_Comm_disconnect(&other);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    must(MPI_Lookup_name("ocean", MPI_INFO_NULL, port) != MPI_SUCCESS, "an unpublished name");
+}
+
 static void end_badly(const char *how)
 {
     if (strcmp(how, "abort") == 0)
@@ -257,6 +286,8 @@ int main(int argc, char **argv)
         spawn();
     if (strncmp(what, "spawn-", 6) == 0)
         spawn_some(argv[0], argv[1]);
+    if (strcmp(what, "names") == 0)
+        names();
     if (strcmp(what, "react") == 0)
         react();
     if (rank == size - 1)

@@ -1,6 +1,7 @@
 /* worker/data/dataset.c - see dataset.h */
 #include "worker/data/dataset.h"
 
+#include "common/embedded.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
@@ -22,13 +23,23 @@ enum { LINE_TRAIN = 1024, LINE_TEST = 256, MOST_CLASSES = 1 << 24 };
 
 /* ---- images ---- */
 
+/* Of handwritten digits, which the program carries (digits/README.md). */
+static int carried_read(const char *path, int ndim, struct idx *out, struct ddp_err *err)
+{
+    const struct embedded *file = embedded_digits;
+    while (strcmp(file->name, strrchr(path, '/') + 1) != 0)
+        file++;
+    return idx_parse(file->name, (const uint8_t *)file->text, file->bytes, ndim, out,
+                     err);
+}
+
 /* Files of images and of labels, for each of two parts. */
 static const struct pairs {
     const char *images, *labels, *train, *test; /* the ends of names, and their parts */
     int least_classes;                          /* whatever the labels are */
     int (*read)(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 } carried =
-    {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz", "train", "t10k", 10, digits_read},
+    {"images-idx3-ubyte.gz", "labels-idx1-ubyte.gz", "train", "t10k", 10, carried_read},
   idx = {"images-idx3-ubyte", "labels-idx1-ubyte", "train", "t10k", 10, idx_read},
   npy = {"images.npy", "labels.npy", "train", "test", 1, npy_read};
 

@@ -43,10 +43,6 @@ int idx_parse(const char *name, const uint8_t *bytes, size_t nbytes, int ndim,
  * must not be truncated while in use. Finish it also after a failure. */
 int idx_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
 
-/* The same of one of the four embedded files, "digits/train-images-idx3-ubyte.gz" or the
- * like. In digits.c. */
-int digits_read(const char *path, int ndim, struct idx *out, struct ddp_err *err);
-
 /* Parses a .npy file's contents, of one to IDX_MAX_DIMS dimensions; the elements stay
  * where they are. `name` is for the error. */
 int npy_parse(const char *name, const uint8_t *bytes, size_t nbytes, struct idx *out,

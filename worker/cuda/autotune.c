@@ -50,41 +50,40 @@ static void time_round(const struct trial *x, cudaStream_t stream, cudaGraphExec
 }
 
 /* Microseconds of one run of the plan's algorithm. */
-static void time_product(const struct trial *x, struct layers *net, const struct site *at,
-                         double *us)
+static double time_product(const struct trial *x, struct layers *net,
+                           const struct site *at)
 {
     cudaGraphExec_t exec = NULL;
-    *us = INFINITY;
+    double us = INFINITY;
     /* its first run may load and allocate, which is not allowed during capture */
     at->of->play(net, at->layer, at->plan, at->pass);
     record(net, at, &exec);
     for (int i = 0; i < ROUNDS; i++)
-        time_round(x, net->stream, exec, us);
+        time_round(x, net->stream, exec, &us);
     if (exec)
         cudaGraphExecDestroy(exec);
+    return us;
 }
 
 /* The time of the plan's algorithm; INFINITY if it cannot be used. Only an error of the
  * device is a failure. */
-static void try_candidate(const struct trial *x, struct layers *net,
-                          const struct site *at, double *us)
+static double try_candidate(const struct trial *x, struct layers *net,
+                            const struct site *at)
 {
-    time_product(x, net, at, us);
+    double us = time_product(x, net, at);
     if (cuda_outcome(NULL) < 0)
-        *us = INFINITY;
+        us = INFINITY;
     cudaGetLastError(); /* clears the refusal's error */
     CUDA(cudaStreamSynchronize(net->stream));
+    return us;
 }
 
-/* Of the plan's algorithm, the default, and all others. */
-static void find_fastest(const struct trial *x, struct layers *net, const struct site *at,
-                         int *chosen)
+/* The place of the fastest: of the plan's algorithm, the default, and all others. */
+static int find_fastest(const struct trial *x, struct layers *net, const struct site *at)
 {
     struct algorithm *how = &at->plan->how[at->pass], usual = *how;
-    double usual_us, us, best;
-    int tried = 0;
-    time_product(x, net, at, &usual_us);
-    best = usual_us;
+    double usual_us = time_product(x, net, at), best = usual_us;
+    int tried = 0, chosen = usual.place;
     for (int place = 0; !cuda_failed() && tried < CANDIDATES; place++) {
         how->place = place;
         int rc = at->of->build(net, at->layer, at->plan, at->pass, how);
@@ -95,16 +94,17 @@ static void find_fastest(const struct trial *x, struct layers *net, const struct
         if (rc <= 0 || place == usual.place)
             continue;
         tried++;
-        try_candidate(x, net, at, &us);
+        double us = try_candidate(x, net, at);
         if (us < best && us < faster * usual_us) {
             best = us;
-            *chosen = place;
+            chosen = place;
         }
     }
     *how = usual;
-    x->t->changed += *chosen != usual.place;
+    x->t->changed += chosen != usual.place;
     x->t->usual_us += usual_us;
     x->t->us += best;
+    return chosen;
 }
 
 static void choose(struct layers *net, const struct site *at, void *arg)
@@ -116,7 +116,7 @@ static void choose(struct layers *net, const struct site *at, void *arg)
     if (layers_chosen(t->choices, at->key) >= 0)
         return;
     if (t->left_ns > 0) {
-        find_fastest(x, net, at, &chosen);
+        chosen = find_fastest(x, net, at);
         t->left_ns -= now_ns() - began;
         t->measured++;
     } else {

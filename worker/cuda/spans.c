@@ -143,14 +143,13 @@ static int64_t within(const struct times *t, int64_t ns)
 /* Reports one span. Spans of the second stage are clamped to the step, which is
  * measured by the first stage's clock: the offset between the two clocks is known only
  * as precisely as the host observed their anchors, which a busy host does late. */
-static void tell(struct engine *e, const struct times *step, int stage,
-                 enum trace_row row, const char *what, size_t bytes, cudaEvent_t from,
-                 cudaEvent_t to)
+static void tell(struct engine *e, const struct times *step, const struct span *is,
+                 cudaEvent_t from, cudaEvent_t to)
 {
-    struct times t = times_of(e, stage, from, to);
-    if (stage > 0)
+    struct times t = times_of(e, is->stage, from, to);
+    if (is->stage > 0)
         t = (struct times){within(step, t.from), within(step, t.to)};
-    trace_span(e->job.trace, row, what, bytes, t.from, t.to);
+    trace_span(e->job.trace, is->row, is->what, is->bytes, t.from, t.to);
 }
 
 void spans_tell(struct engine *e, const struct slot *slot)
@@ -162,12 +161,9 @@ void spans_tell(struct engine *e, const struct slot *slot)
     snprintf(what, sizeof what, "step %llu", (unsigned long long)slot->of.step + 1);
     struct times step = times_of(e, 0, s->events[0], s->events[s->last[0][0]]);
     trace_span(e->job.trace, TRACE_STEP, what, 0, step.from, step.to);
+    const struct span copy = {TRACE_COPY, "copy", slot->staged_bytes};
     if (!e->resident && slot->of.mine > 0)
-        tell(e, &step, 0, TRACE_COPY, "copy", slot->staged_bytes, slot->left,
-             slot->arrived);
-    for (size_t i = 0; i < s->n; i++) {
-        const struct span *p = &s->all[i];
-        tell(e, &step, p->stage, p->row, p->what, p->bytes, s->events[p->from],
-             s->events[p->to]);
-    }
+        tell(e, &step, &copy, slot->left, slot->arrived);
+    for (const struct span *p = s->all; p < s->all + s->n; p++)
+        tell(e, &step, p, s->events[p->from], s->events[p->to]);
 }

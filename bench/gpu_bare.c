@@ -16,7 +16,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
-#include "worker/cuda/autotune.h"
 #include "worker/cuda/layers_impl.h"
 #include "worker/kernels/rng.h"
 

@@ -1,5 +1,5 @@
-/* worker/pipeline_schedule.c - see pipeline_schedule.h */
-#include "worker/pipeline_schedule.h"
+/* worker/pipeline_schedule.c - see pipeline.h */
+#include "worker/pipeline.h"
 
 #include "common/err.h"
 #include "common/mem.h"

@@ -75,7 +75,7 @@ MAY = {
     # a data set is made of batches, which are what a model eats
     "worker/data": ["worker/nn", "worker/kernels"] + BASE,
     "worker/ddp": ["worker/gpu", "worker/nn", "worker/kernels", "worker/optim", "worker/report/trace.h", "worker/safetensors.h"] + BASE,
-    "worker/cuda": ["worker/gpu", "worker/group/nccl_join.h", "worker/engine.h", "worker/pipeline_schedule.h", "worker/report/trace.h", "worker/ddp", "worker/nn", "worker/kernels", "worker/optim"] + BASE,
+    "worker/cuda": ["worker/gpu", "worker/group/nccl_join.h", "worker/engine.h", "worker/pipeline.h", "worker/report/trace.h", "worker/ddp", "worker/nn", "worker/kernels", "worker/optim"] + BASE,
     "worker": ["worker"] + BASE,
 }
 

@@ -1,9 +1,13 @@
-/* worker/cuda/attention_graph.c - see attention_graph.h
+/* worker/cuda/attention_graph.c - see dnn_graph.h
+ *
+ * cuDNN recognises a graph of products, softmax and mask as attention and executes it as
+ * one or two kernels, without a T x T matrix. The graphs are those that cudnn-frontend
+ * makes ("scaled dot product attention"); layouts are kernels.h's.
  *
  * Matrices are [n, heads, rows, columns]. cuDNN takes keys transposed, in backward
  * values, too. What is virtual has no memory.
  */
-#include "worker/cuda/attention_graph.h"
+#include "worker/cuda/dnn_graph.h"
 
 #include "common/mem.h"
 

@@ -1,9 +1,18 @@
-/* worker/cuda/autotune.c - see autotune.h */
-#include "worker/cuda/autotune.h"
+/* worker/cuda/autotune.c - see layers.h
+ *
+ * Every algorithm that the library offers for a product, and that the numerical notes
+ * allow, is timed on the net's own buffers, captured as in a step. The fastest is chosen
+ * if its gain exceeds the error of the measurement. One that cannot be built, captured
+ * or executed is skipped. As in PyTorch's benchmark mode, results are not compared.
+ *
+ * The product runs repeatedly when it is timed, so its operands are in cache more
+ * often than in a step. autotune_ranks.c has the choices for all ranks and for later
+ * runs.
+ */
+#include "worker/cuda/layers_impl.h"
 
 #include "common/duration.h"
 #include "common/mem.h"
-#include "worker/cuda/layers_impl.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
  * are skipped; that is no error. Plans are built outside of capture; executing one may be
  * captured.
  *
- * conv.c and attention_graph.h make graphs. Sums are float.
+ * conv.c and attention_graph.c make graphs. Sums are float.
  */
 #ifndef WORKER_CUDA_DNN_GRAPH_H
 #define WORKER_CUDA_DNN_GRAPH_H
@@ -95,5 +95,20 @@ int dnn_graph_plan(struct dnn_graph *g, cudnnHandle_t dnn, int place, size_t wor
 /* Runs on the handle's stream, with the tensors' addresses. */
 void dnn_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn, int n,
                     const int64_t *uids, const void *const *places, void *workspace);
+
+/* ---- attention_graph.c: causal attention, in bf16 and fp16 ---- */
+
+/* In backward `deterministic` means: without a sum to which blocks add in any order. */
+struct dnn_graph *attention_graph_make(cudnnHandle_t dnn, const struct cuda_attention *a,
+                                       bool back, bool deterministic);
+
+/* Device memory; from `dy` on NULL in forward. lse and dots: [n, T, heads]; dq_sum: the
+ * sums of queries' gradients, [n, heads, T, D], NULL if deterministic. Floats. */
+struct attention_memory {
+    const void *qkv, *y, *lse, *dy, *dqkv, *dots, *dq_sum;
+};
+void attention_graph_play(cudnnBackendDescriptor_t plan, cudnnHandle_t dnn,
+                          const struct cuda_attention *a,
+                          const struct attention_memory *m, void *workspace);
 
 #endif

@@ -10,13 +10,12 @@
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
 
-#include "worker/cuda/autotune.h"
 #include "worker/cuda/comm.h"
 #include "worker/cuda/kernels.h"
 #include "worker/cuda/layers.h"
 #include "worker/cuda/resources.h"
 #include "worker/engine.h"
-#include "worker/pipeline_schedule.h"
+#include "worker/pipeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>

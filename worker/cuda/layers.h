@@ -134,4 +134,24 @@ const float *layers_find_bad(struct layers *net, int n);
  * overwrites what every step writes anew, `grads` included. */
 void layers_warm_up(struct layers *net, int n, float *grads);
 
+/* ---- autotune.c: the fastest algorithm for each product, by measurement ---- */
+
+struct tuner {
+    /* Owned: as layers_choose() takes them, of this run and of earlier ones; also for
+     * products that the net does not have. NULL: none. */
+    char *choices;
+    int64_t left_ns; /* of the time for measuring */
+    /* Numbers of products: measured; of these with a choice other than the default; not
+     * measured for lack of time, which keep the default. */
+    int measured, changed, late;
+    double usual_us, us; /* sums over the measured products: default, chosen */
+};
+
+/* Chooses for the net's products of n samples that have no choice yet; layers_choose()
+ * makes the net take the choices. Overwrites activations and gradients, also `grads`,
+ * which every step writes anew. Never called during capture. */
+void autotune_measure(struct tuner *t, struct layers *net, int n, float *grads);
+/* A description for the user: "9 of 12 products ..."; the caller frees. */
+char *autotune_describe(const struct tuner *t);
+
 #endif

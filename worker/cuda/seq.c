@@ -10,8 +10,6 @@
  */
 #include "worker/cuda/layers_impl.h"
 
-#include "worker/cuda/attention_graph.h"
-
 #include <stdio.h>
 
 #ifndef LOGITS_AT_ONCE

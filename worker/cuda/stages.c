@@ -1,9 +1,9 @@
 /* worker/cuda/stages.c - see engine_impl.h: a batch on its way through the stages
  *
  * Stages are on the rank's two devices, or both on its only one, and take turns as
- * worker/pipeline_schedule.h has it: the host puts each turn on its stage's main stream,
- * and what one stage hands over to the other goes by a third stream, so that the next
- * turn need not wait for it.
+ * worker/pipeline.h has it: the host puts each turn on its stage's main stream, and what
+ * one stage hands over to the other goes by a third stream, so that the next turn need not
+ * wait for it.
  *
  *     stage 0  main | forward 0  forward 1            | back 0  forward 2     | back 1
  *              away |           y of 0     y of 1     |                y of 2 |

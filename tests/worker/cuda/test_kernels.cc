@@ -9,7 +9,7 @@
 #include "worker/cuda/kernels.h"
 
 extern "C" {
-#include "worker/cuda/attention_graph.h"
+#include "worker/cuda/dnn_graph.h"
 }
 
 #include <cmath>

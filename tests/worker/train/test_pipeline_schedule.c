@@ -1,7 +1,7 @@
 /* The micro-batches of a pipeline. */
 #include "tests/support/suite.h"
 
-#include "worker/pipeline_schedule.h"
+#include "worker/pipeline.h"
 
 enum { MOST = 9 };
 

@@ -372,9 +372,11 @@ static void nccl_post(struct ddp_group *g, struct ddp_request *r)
     queue_append(&channel_of(g->foreign, r->peer, r->kind)->waiting, r);
 }
 
-static int progress_messages(struct ddp_group *g, struct ddp_err *err)
+static int nccl_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
 {
     const struct nccl *n = g->foreign;
+    *culprit = -1;
+    TRY(start_new(g, err));
     for (struct nccl_channel *c = n ? n->channels : NULL; c && !g->broken; c = c->next) {
         if ((c->waiting.first || c->in_flight.first) && channel_progress(g, c, err) < 0)
             return -1;
@@ -504,12 +506,6 @@ static int nccl_open(struct ddp_group *g, struct ddp_err *err)
     TRY(cuda_check(cuda_api.stream_create(&n->coll->stream, CUDA_NON_BLOCKING),
                    "cuStreamCreate", err));
     return nccl_join(g, cuda_use_context, cuda_context(), &n->coll->comm, err);
-}
-
-static int nccl_progress(struct ddp_group *g, int *culprit, struct ddp_err *err)
-{
-    *culprit = -1;
-    return start_new(g, err) < 0 ? -1 : progress_messages(g, err);
 }
 
 const struct backend backend_nccl = {

@@ -463,15 +463,18 @@ int group_wait(struct ddp_group *g, const bool *ended, struct patience *p,
 
 /* ---- calls of foreign libraries ---- */
 
-static const void *await_foreign(struct ddp_group *g, struct offload *a, const char *what,
-                                 const char *hint, struct ddp_err *err)
+int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
+                       size_t bytes, const char *what, const char *hint,
+                       struct ddp_err *err)
 {
     const void *done;
     bool ended = false;
+    struct offload *a = offload_begin(call, arg, bytes, err);
+    if (!a)
+        return -1;
+    g->npending++; /* so that it is looked whether the others live */
     int64_t last = now_ms(), until = last + g->timeout_ms;
-    while (!(done = offload_wait(a, POLL_MS))) {
-        if (group_poll(g, &ended, err) < 0)
-            return NULL;
+    while (!(done = offload_wait(a, POLL_MS)) && group_poll(g, &ended, err) == 0) {
         limit_extend(&until, last, LOOK_MS);
         last = now_ms();
         if (last < until)
@@ -479,20 +482,8 @@ static const void *await_foreign(struct ddp_group *g, struct offload *a, const c
         err_set(err, "%s: the %d ranks have not met within %g s: %s", what,
                 g->layout.size, (double)g->timeout_ms / 1000, hint);
         group_break(g, -1, err); /* the same words from each */
-        return NULL;
+        break;
     }
-    return done;
-}
-
-int group_call_foreign(struct ddp_group *g, void (*call)(void *copy), void *arg,
-                       size_t bytes, const char *what, const char *hint,
-                       struct ddp_err *err)
-{
-    struct offload *a = offload_begin(call, arg, bytes, err);
-    if (!a)
-        return -1;
-    g->npending++; /* so that it is looked whether the others live */
-    const void *done = await_foreign(g, a, what, hint, err);
     if (!g->broken)
         g->npending--;
     if (done)

@@ -103,26 +103,36 @@ static void accept_some(struct tcp *n)
     }
 }
 
-/* Takes over the descriptor unless there is a stream of this kind already. */
-static void settle(struct tcp *n, struct accepted *c)
+/* The connection's hello and report are complete. */
+static void receive(struct tcp *n, struct accepted *c)
 {
     const struct hello *h = &c->received.hello;
-    int *in = &tcp_stream(n, h->from, (enum tcp_channel)h->what)->in;
-    if (*in < 0) {
+    struct peer *from = tcp_peer(n, h->from);
+    switch (h->what) {
+    case HELLO_FAILURE:
+        if (!n->reported)
+            n->report = c->received.report;
+        n->report.why[sizeof n->report.why - 1] = '\0';
+        n->reported = true;
+        break;
+    case HELLO_ASK:
+        (void)!send(c->fd, n->entered, sizeof *n->entered, MSG_NOSIGNAL | MSG_DONTWAIT);
+        break;
+    case HELLO_CALLS:
+        n->nreports += !from->calls;
+        from->calls = xrealloc(from->calls, 1, sizeof *from->calls);
+        *from->calls = c->received.calls;
+        break;
+    case HELLO_LEAVE:
+        from->left = 1 + c->received.entered;
+        break;
+    default: /* a stream; if there is one of its kind already, this one is closed */
+        if (from->streams[h->what].in >= 0)
+            break;
         sock_set_keepalive(c->fd, 5, 2, 5);
-        *in = c->fd;
+        from->streams[h->what].in = c->fd;
         c->fd = -1;
     }
-}
-
-static void keep_calls(struct tcp *n, int from, const struct recent_calls *calls)
-{
-    struct peer *of = tcp_peer(n, from);
-    if (!of->calls) {
-        of->calls = xcalloc(1, sizeof *of->calls);
-        n->nreports++;
-    }
-    *of->calls = *calls;
 }
 
 bool tcp_failure_reported(struct tcp *n, int *culprit, struct ddp_err *err)
@@ -138,21 +148,8 @@ bool tcp_failure_reported(struct tcp *n, int *culprit, struct ddp_err *err)
             at = &c->next;
             continue;
         }
-        if (rc > 0 && c->received.hello.what == HELLO_FAILURE) {
-            c->received.report.why[sizeof c->received.report.why - 1] = '\0';
-            if (!n->reported)
-                n->report = c->received.report;
-            n->reported = true;
-        } else if (rc > 0 && c->received.hello.what == HELLO_ASK) {
-            (void)!send(c->fd, n->entered, sizeof *n->entered,
-                        MSG_NOSIGNAL | MSG_DONTWAIT);
-        } else if (rc > 0 && c->received.hello.what == HELLO_CALLS) {
-            keep_calls(n, c->received.hello.from, &c->received.calls);
-        } else if (rc > 0 && c->received.hello.what == HELLO_LEAVE) {
-            tcp_peer(n, c->received.hello.from)->left = 1 + c->received.entered;
-        } else if (rc > 0) {
-            settle(n, c);
-        }
+        if (rc > 0)
+            receive(n, c);
         *at = c->next;
         close_fd(&c->fd);
         free(c);

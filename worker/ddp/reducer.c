@@ -17,7 +17,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
-#include "worker/ddp/factors.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
 
@@ -42,7 +41,7 @@ _Static_assert(sizeof(struct step_sums) <= HEAD * sizeof(float), "the sums fit t
  * LINE rows where gradients are computed by rows. */
 static struct bucket part_of(const struct reducer *r, struct bucket b, int rank)
 {
-    size_t row = factors_row(r->factors, b.offset);
+    size_t row = factors_row(r, b.offset);
     return bucket_part(b, row > 0 ? row * LINE : LINE, rank, r->size);
 }
 
@@ -67,7 +66,7 @@ static void cut_pieces(struct reducer *r)
 
 size_t reducer_rows_at(const struct reducer *r, size_t offset)
 {
-    size_t row = factors_row(r->factors, offset), rows = row > 0 ? ROOM / row : 0;
+    size_t row = factors_row(r, offset), rows = row > 0 ? ROOM / row : 0;
     return row * (rows < ROWS ? ROWS : rows / LINE * LINE);
 }
 
@@ -78,7 +77,7 @@ size_t reducer_rows_at(const struct reducer *r, size_t offset)
  * anyway, 16 at a time cost more than they gain. */
 static void find_room(struct reducer *r)
 {
-    for (size_t i = 0; r->factors && i < r->nbuckets; i++) {
+    for (size_t i = 0; i < r->nbuckets; i++) {
         size_t n = reducer_rows_at(r, r->buckets[i].offset);
         r->room = n > r->room ? n : r->room;
     }
@@ -103,9 +102,8 @@ static int find_others(struct reducer *r, const struct param *params, size_t n,
     for (size_t i = 0; i < n; i++)
         r->buckets[i] =
             (struct bucket){params[n - 1 - i].offset, params[n - 1 - i].count};
-    if (r->settings.factors &&
-        factors_create(r->group, r->settings.factors, &r->factors, err) < 0)
-        return -1;
+    if (r->settings.factors)
+        TRY(factors_create(r, err));
     find_room(r);
     return 0;
 }
@@ -176,7 +174,7 @@ void reducer_destroy(struct reducer *r)
     free(r->layers);
     free(r->ready);
     free(r->others);
-    factors_destroy(r->factors);
+    factors_destroy(r);
     free(r->rooms);
     free(r);
 }
@@ -286,8 +284,8 @@ int reducer_begin(struct reducer *r, bool idle, struct ddp_err *err)
     r->begin_ns = now_ns();
     if (idle)
         memset(r->grads, 0, r->count * sizeof(float));
-    if (idle && r->factors)
-        factors_idle(r->factors);
+    if (idle)
+        factors_idle(r);
     return 0;
 }
 
@@ -331,8 +329,7 @@ void reducer_ready(size_t offset, size_t count, void *reducer)
     struct reducer *r = reducer;
     if (r->size == 1)
         return;
-    if (r->factors)
-        factors_give(r->factors, offset);
+    factors_give(r, offset);
     if (r->watched < WATCH_STEPS)
         watch_layer(r, offset, count);
     if (!r->settings.overlap || r->failed)

@@ -20,7 +20,7 @@
  * numbers, which is also a barrier; reducer_step() goes once over this rank's pieces, in
  * blocks that stay in the cache: it sums a block from the others' arenas, updates it, and
  * writes the new weights to the others. Linear layers then have factors in place of
- * gradients (factors.h).
+ * gradients (factors.c).
  *
  * Owner: the trainer. The group is borrowed and must outlive it.
  */

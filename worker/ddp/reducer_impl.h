@@ -1,4 +1,4 @@
-/* worker/ddp/reducer_impl.h - internals of reducer.c and reducer_step.c
+/* worker/ddp/reducer_impl.h - internals of reducer.c, reducer_step.c and factors.c
  *
  * The block in the arena: a head with the step's sums, which keeps the gradients aligned,
  * then the gradients.
@@ -13,6 +13,12 @@ struct reduction {
     int64_t began_ns;
 };
 
+/* A linear layer of which factors are exchanged. */
+struct factored {
+    struct model_product of;
+    float **places; /* owned, [size]: in my arena, of the ranks from this one on */
+};
+
 struct reducer {
     struct ddp_group *group; /* borrowed */
     int rank, size;
@@ -22,10 +28,11 @@ struct reducer {
     size_t count; /* gradients */
     /* owned, [size - 1]: blocks of the ranks from the next on; NULL: not direct */
     float **others;
-    struct factors *factors; /* owned; NULL: none */
-    float *rooms;            /* owned: scratch memory for sums, one per thread, */
-    size_t room;             /* of so many floats */
-    bool summed;             /* this step's pieces have been summed */
+    struct factored *factored; /* owned: layers that have factors */
+    int nfactored;
+    float *rooms; /* owned: scratch memory for sums, one per thread, */
+    size_t room;  /* of so many floats */
+    bool summed;  /* this step's pieces have been summed */
 
     size_t most;               /* most buckets: as many as parameters */
     struct bucket *buckets;    /* owned, [most] */
@@ -56,5 +63,27 @@ size_t reducer_rows_at(const struct reducer *r, size_t offset);
  * the others' gradients, as bucket 1 for the weights they write. */
 void reducer_span(const struct reducer *r, size_t bucket, size_t floats,
                   int64_t began_ns);
+
+/* ---- factors.c ---- */
+
+/* For the layers whose gradients are larger than all ranks' factors; from now on backward
+ * stores factors for these. There are none if the ranks' kernels differ, and with them
+ * the factors' layout. Every rank calls it; all must share memory. */
+int factors_create(struct reducer *r, struct ddp_err *err);
+void factors_destroy(struct reducer *r);
+
+/* If gradients [offset, ...) are computed from factors: the floats of one row, else 0. */
+size_t factors_row(const struct reducer *r, size_t offset);
+
+/* Copies the factors of the layer at `offset`, if it has any, to the others.
+ * factors_give() is called after the layer's backward, factors_idle() in its place on a
+ * rank without samples, for all layers; both before a collective, after which all factors
+ * have arrived. They must stay unchanged until all ranks have computed their rows. */
+void factors_give(const struct reducer *r, size_t offset);
+void factors_idle(const struct reducer *r);
+
+/* Computes rows [at, at + n) of the gradient block, whole rows of one layer, summed
+ * over the ranks, beginning with this one. May be called by any thread. */
+void factors_sum(const struct reducer *r, size_t at, size_t n, float *rows);
 
 #endif

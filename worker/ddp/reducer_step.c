@@ -11,7 +11,6 @@
 
 #include "common/duration.h"
 #include "common/err.h"
-#include "worker/ddp/factors.h"
 #include "worker/kernels/pool.h"
 #include "worker/kernels/scratch.h"
 
@@ -102,7 +101,7 @@ static const float *sum_up(const struct reducer *r, const struct kernels *k, siz
 {
     const float *sum = r->grads + at;
     if (reducer_rows_at(r, at)) {
-        factors_sum(r->factors, at, n, room);
+        factors_sum(r, at, n, room);
         return room;
     }
     for (int i = 0; i < r->size - 1; sum = r->others[i++] + at)

@@ -213,7 +213,7 @@ static size_t chunk_elements(const struct hier *h, const struct coll *c, bool in
 {
     size_t most = coll_most(c, h->layout->size), size = type_size(c->type), chunk = most;
     bool in_blocks = c->kind == COLL_ALL_GATHER || c->kind == COLL_REDUCE_SCATTER;
-    if (h->tcp && !h->flat)
+    if (h->tcp && h->most_local > 1)
         chunk = in_blocks ? hier_blocks_chunk(h, c) : SHM_CHUNK / size;
     else if (!h->tcp && (!in_arena || c->kind == COLL_REDUCE))
         chunk = shm_coll_chunk(h->shm, c);
@@ -329,8 +329,7 @@ struct hier *hier_create(const struct layout *l, struct tcp *tcp, struct shm *sh
                        .streams = streams,
                        .nchannels = l->size,
                        .host = l->members[l->rank].host,
-                       .local = l->members[l->rank].local,
-                       .flat = l->nhosts == l->size};
+                       .local = l->members[l->rank].local};
     for (int i = 0; i < l->nhosts; i++) {
         int n;
         layout_host(l, i, &n);

@@ -20,7 +20,6 @@ struct hier {
     int host, local;             /* mine */
     int nchannels;
     int most_local; /* ranks of the largest host */
-    bool flat;      /* one rank on every host */
     int *team;      /* owned: this rank's counterparts on all hosts; NULL: this rank is no
                        channel */
     int *leaders;   /* owned: one rank of every host, for broadcasts and barriers */

@@ -3,7 +3,6 @@
 
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/ddp/parallel_check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -17,7 +17,6 @@
 #include "common/mem.h"
 #include "worker/ddp/device.h"
 #include "worker/ddp/kept.h"
-#include "worker/ddp/parallel_check.h"
 #include "worker/ddp/peers.h"
 #include "worker/ddp/reducer.h"
 #include "worker/ddp/saver.h"

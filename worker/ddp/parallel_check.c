@@ -1,5 +1,7 @@
-/* worker/ddp/parallel_check.c - see parallel_check.h */
-#include "worker/ddp/parallel_check.h"
+/* worker/ddp/parallel_check.c - what ranks give to ddp_parallel_create(): can it be used,
+ * and is it the same on all ranks?
+ */
+#include "worker/ddp/device.h"
 
 #include "common/err.h"
 #include "common/fnv.h"

@@ -15,8 +15,7 @@
 #include <stdint.h>
 
 enum {
-    KEPT_HALVES =
-        2, /* a set is written to one while the previous set is whole in the other */
+    KEPT_HALVES = 2,    /* one is written while the previous set is whole in the other */
     KEPT_COLUMNS = 256, /* a rank's own part, and those of KEPT_COLUMNS - 1 others */
     KEPT_HEAD = 64      /* bytes before a part */
 };

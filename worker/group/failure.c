@@ -26,8 +26,8 @@ static int break_with(struct ddp_group *g, int culprit, struct ddp_err *err, boo
         g->broken = true;
         g->culprit = culprit;
         g->why = *err;
-        g->colls = (struct request_queue){
-            NULL, NULL}; /* each request reports it when tested or waited for */
+        /* each request reports it when it is tested or waited for */
+        g->colls = (struct request_queue){0};
         mailboxes_drop(g);
         if (g->tcp) {
             tcp_report_failure(g->tcp, culprit, err->text, to_all);

@@ -64,8 +64,7 @@ struct ahead;
 struct backend;
 
 void queue_append(struct request_queue *row, struct ddp_request *r);
-bool queue_remove(struct request_queue *row,
-                  struct ddp_request *r); /* true if it was there */
+bool queue_remove(struct request_queue *row, struct ddp_request *r); /* was it there? */
 
 /* Kept per rank: how far one can be ahead and still say what it called. */
 enum { CALLS = 64 };

@@ -40,9 +40,9 @@ static void mailbox_free(struct mailbox *b)
 void mailboxes_drop(struct ddp_group *g)
 {
     g->npending = 0;
-    g->any = (struct request_queue){NULL, NULL};
+    g->any = (struct request_queue){0};
     for (struct mailbox *b = g->mailboxes; b; b = b->next) {
-        b->out = b->posted = (struct request_queue){NULL, NULL};
+        b->out = b->posted = (struct request_queue){0};
         b->into = NULL;
     }
 }

@@ -230,8 +230,7 @@ static bool contradicted(struct ddp_group *g, struct ddp_err *err)
     int other;
     struct recent_calls calls;
     while (g->tcp && tcp_recv_calls(g->tcp, &other, &calls)) {
-        for (int i = RECENT_CALLS - 1; i >= 0;
-             i--) { /* the earliest mismatch is the cause */
+        for (int i = RECENT_CALLS - 1; i >= 0; i--) { /* the earliest is the cause */
             const struct call *theirs = &calls.call[i];
             const struct call *mine = &g->calls[theirs->number % CALLS];
             if (theirs->number > 0 && mine->number == theirs->number &&

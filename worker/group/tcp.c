@@ -325,7 +325,8 @@ void tcp_close_copies(struct tcp *n)
 void tcp_close_streams(struct tcp *n)
 {
     close_streams(n);
-    tcp_forget_all_connecting(n);
+    while (n->connecting)
+        tcp_forget_connecting(n, n->connecting->rank, n->connecting->ch);
     n->ninterests = 0;
     n->expects = false;
 }

@@ -270,7 +270,6 @@ int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
 /* The stream's connection that is being made, or NULL. */
 const struct connecting *tcp_connecting(struct tcp *n, int rank, enum tcp_channel ch);
 void tcp_forget_connecting(struct tcp *n, int rank, enum tcp_channel ch);
-void tcp_forget_all_connecting(struct tcp *n);
 /* A non-blocking connect: the descriptor, or -1 with errno. */
 int tcp_start_connect(const struct member *m);
 int tcp_error_of(int fd); /* its pending error, or 0 */

@@ -137,12 +137,6 @@ void tcp_forget_connecting(struct tcp *n, int rank, enum tcp_channel ch)
         forget(at);
 }
 
-void tcp_forget_all_connecting(struct tcp *n)
-{
-    while (n->connecting)
-        forget(&n->connecting);
-}
-
 static bool may_pass(int why)
 {
     static const int reasons[] = {ETIMEDOUT, EHOSTUNREACH,  ENETUNREACH, EHOSTDOWN,

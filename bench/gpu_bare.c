@@ -98,8 +98,7 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     struct io_shape io;
     if (find_io(model, &io, err) < 0)
         return -1;
-    struct layers_settings settings = {
-        .io = io, .max_batch = b->batch, .precision = precision};
+    struct layers_settings settings = {.max_batch = b->batch, .precision = precision};
     const struct kernels *cpu = kernels_get(NULL, PRECISION_FP32, err);
     b->model = cpu ? model_create(model, io, 1, cpu, err) : NULL;
     if (!b->model)

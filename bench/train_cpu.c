@@ -36,14 +36,13 @@ struct run {
 
 static void make_batches(struct run *r, int n)
 {
-    size_t pixels, outputs;
-    model_io(r->m, &pixels, &outputs);
-    int each = n * (int)pixels;
+    const struct io_shape io = model_shape(r->m);
+    int each = n * io.C * io.H * io.W;
     float *x = xcalloc((size_t)BATCHES * (size_t)each, sizeof(float));
     uint32_t *labels = xcalloc(BATCHES * (size_t)n, sizeof *labels);
     uint32_t *tokens = xcalloc(BATCHES, (size_t)(each + n) * sizeof *tokens);
     for (int i = 0; i < BATCHES * (each + n); i++)
-        tokens[i] = (uint32_t)(rng_word(3, (uint64_t)i) % outputs);
+        tokens[i] = (uint32_t)(rng_word(3, (uint64_t)i) % (uint64_t)io.outputs);
     for (int i = 0; i < BATCHES * each; i++)
         x[i] = rng_uniform(1, (uint64_t)i);
     for (int i = 0; i < BATCHES * n; i++)

@@ -138,8 +138,8 @@ static void *stage_thread(void *arg)
 static void cut(struct pipeline *p, const struct model_pass *pass)
 {
     const struct batch *b = pass->batch;
-    size_t in, out;
-    model_io(p->model, &in, &out);
+    const struct io_shape io = model_shape(p->model);
+    size_t in = (size_t)io.C * (size_t)io.H * (size_t)io.W;
     p->n = pipeline_micro_batches(b->n, p->micro);
     for (int m = 0; m < p->n; m++) {
         const struct micro_batch of = pipeline_micro_batch(0, b->n, p->n, m);
@@ -152,7 +152,7 @@ static void cut(struct pipeline *p, const struct model_pass *pass)
         if (b->labels)
             part->batch.labels = b->labels + of.from;
         if (b->targets)
-            part->batch.targets = b->targets + (size_t)of.from * out;
+            part->batch.targets = b->targets + (size_t)of.from * (size_t)io.outputs;
         part->pass = *pass;
         part->pass.batch = &part->batch;
         part->pass.scale = pass->scale * (float)of.n / (float)b->n;

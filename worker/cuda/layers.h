@@ -27,7 +27,6 @@
 struct layers; /* layers, activations for up to max_batch */
 
 struct layers_settings {
-    struct io_shape io;
     int from, to; /* layers; to 0: to the last */
     int max_batch;
     bool dropout;
@@ -88,8 +87,8 @@ void layers_refresh(struct layers *net);
 /* What the caller fills and reads. */
 struct layers_ends {
     enum cuda_type type; /* of x and dy */
-    void *x;             /* [max_batch] of settings.io; tokens are [W + 1] of 32 bits */
-    const float *y;      /* [max_batch, outputs] */
+    void *x;        /* [max_batch] of the data's shape; tokens are [W + 1] of 32 bits */
+    const float *y; /* [max_batch, outputs] */
     void *dy;
     /* Means and variances, as in model_buffer_block() from layers_part()'s offset on;
      * NULL: none. */

@@ -75,7 +75,7 @@ static void shape_all(struct layers *net, const struct model *model)
     for (; net->nlayers < model_layers(model); net->nlayers++) {
         struct model_op op = model_op(model, net->nlayers);
         struct layer *l = &net->layers[net->nlayers];
-        *l = shape_layer(&op, net->tokens ? (size_t)net->settings.io.W : 1);
+        *l = shape_layer(&op, net->tokens ? (size_t)model_shape(model).W : 1);
         bool last = net->nlayers == model_layers(model) - 1;
         l->type = last && !net->tokens ? CUDA_F32 : net->type; /* the model's outputs */
         size_t most = l->inputs > l->before ? l->inputs : l->before;

@@ -70,8 +70,7 @@ static void make_layers(struct stage *s)
 {
     struct engine *e = s->e;
     const struct engine_job *job = &e->job;
-    struct layers_settings settings = {.io = job->data->shape,
-                                       .from = s->from,
+    struct layers_settings settings = {.from = s->from,
                                        .to = s->to,
                                        .max_batch = e->max_micro,
                                        .dropout = job->how.dropout,

@@ -121,10 +121,9 @@ int model_layers(const struct model *m)
     return m->nlayers;
 }
 
-void model_io(const struct model *m, size_t *in, size_t *out)
+struct io_shape model_shape(const struct model *m)
 {
-    *in = (size_t)m->io.C * (size_t)m->io.H * (size_t)m->io.W;
-    *out = (size_t)m->io.outputs;
+    return m->io;
 }
 
 bool model_untied(const struct model *m)

@@ -221,8 +221,7 @@ struct model_pass {
 int model_layers(const struct model *m);
 /* The streams of dropout's random numbers in a micro-batch: one for each layer. */
 int model_dropout_streams(const struct model *m);
-/* Floats of an input and of the outputs, per sample. */
-void model_io(const struct model *m, size_t *in, size_t *out);
+struct io_shape model_shape(const struct model *m); /* of its data */
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to);
 /* Returns the loss; *correct counts correct answers (0 for TASK_REGRESS). */
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct);

@@ -110,13 +110,14 @@ static void describe_gpu(int which)
 }
 
 /* `one` is called for each product. */
-static void plan_model(const char *name, struct layers_settings settings, product_fn one)
+static void plan_model(const char *name, struct io_shape io,
+                       struct layers_settings settings, product_fn one)
 {
     struct ddp_err err;
     struct resources memory = {0};
     struct model_type *type = model_type_find(name, &err);
     ck_assert_msg(type, "%s", err.text);
-    struct model *model = model_plan(type, settings.io, settings.max_batch,
+    struct model *model = model_plan(type, io, settings.max_batch,
                                      kernels_get(NULL, PRECISION_FP32, &err), &err);
     ck_assert_msg(model, "%s", err.text);
     struct layers *net = layers_create(model, settings, NULL, &memory, NULL);
@@ -146,9 +147,8 @@ LOOP_TEST(cudnn_plans_convolutions, ARRAY_LEN(gpus))
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
         for (int p = 0; precision_names[p]; p++)
             for (int i = 0; i < 2; i++)
-                plan_model(models[m].name,
-                           (struct layers_settings){.io = models[m].io,
-                                                    .max_batch = 32,
+                plan_model(models[m].name, models[m].io,
+                           (struct layers_settings){.max_batch = 32,
                                                     .precision = (enum precision)p,
                                                     .deterministic = i > 0},
                            NULL);
@@ -168,12 +168,11 @@ LOOP_TEST(cudnn_plans_attention, ARRAY_LEN(gpus))
             struct ddp_err err;
             struct model_type *type = model_type_find(texts[m], &err);
             ck_assert_msg(type, "%s", err.text);
-            plan_model(texts[m],
-                       (struct layers_settings){
-                           .io = {1, 1, type->context, type->vocabulary},
-                           .max_batch = 16,
-                           .precision = i % 2 ? PRECISION_BF16 : PRECISION_FP16,
-                           .deterministic = i / 2},
+            plan_model(texts[m], (struct io_shape){1, 1, type->context, type->vocabulary},
+                       (struct layers_settings){.max_batch = 16,
+                                                .precision = i % 2 ? PRECISION_BF16
+                                                                   : PRECISION_FP16,
+                                                .deterministic = i / 2},
                        attends);
             model_type_free(type);
         }

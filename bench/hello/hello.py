@@ -10,7 +10,8 @@ mpirun and under ddprun's PMIx. --quick: Open MPI with ob1, vader and tcp only, 
 search for other transports. --realtime (root): SCHED_RR, so that what else the machine does hardly
 shows; MPICH is left out then, its ranks spin without giving way to each other. Without it
 mind that Linux deals out time by session (sched_autogroup), and each rank of Hydra has one.
---memory N: what N ranks cost, and what serves them.
+--memory N: what N ranks cost, and what serves them. --spawn N: MPI_Comm_spawn of N processes by one
+rank of Open MPI, under mpirun and under ddprun.
 
 Ratios are medians of the rounds' own ratios: what else the machine does hits both sides.
 """
@@ -100,6 +101,19 @@ def start(build, np, rounds, quick, realtime):
               f"{ratio(under_us.init_ms, theirs.init_ms)}")
 
 
+def spawn(build, n, rounds):
+    program = [os.path.join(build, "bench", "hello", "spawn_openmpi"), str(n), "1"]
+    theirs = Contender("mpirun", ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", "1", *program])
+    ours = Contender("ddprun", [os.path.join(build, "launcher", "ddprun"), "--tag-output=off", "-np", "1", *program])
+    for round_ in range(rounds + 1):
+        for c in theirs, ours:
+            c.run(1)
+            if round_ == 0:
+                c.init_ms = []
+    print(f"MPI_Comm_spawn of {n}, {rounds} rounds: {statistics.median(theirs.init_ms):.0f} ms under mpirun, "
+          f"{statistics.median(ours.init_ms):.0f} ms under ddprun: {ratio(ours.init_ms, theirs.init_ms)}")
+
+
 def memory_of(pid):
     """Private and shared-out (PSS) KiB."""
     found = {}
@@ -159,9 +173,12 @@ def main():
     args.add_argument("--quick", action="store_true")
     args.add_argument("--realtime", action="store_true")
     args.add_argument("--memory", type=int)
+    args.add_argument("--spawn", type=int)
     args = args.parse_args()
     if args.memory:
         memory(args.build, args.memory)
+    elif args.spawn:
+        spawn(args.build, args.spawn, args.rounds)
     else:
         if args.realtime:
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(5))

@@ -225,15 +225,27 @@ void pmix_proc_ask(struct pmix_proc *p, uint32_t rank)
 
 /* --- its start ---------------------------------------------------------------------- */
 
+/* libpmix reads the machine's topology by hwloc. Devices of these two concern no MPI, and
+ * a plug-in that looks for them connects to X servers, and loads OpenCL's drivers. */
+static void make_env(struct strv *env)
+{
+    static const char name[] = "HWLOC_COMPONENTS";
+    strv_push_all(env, environ);
+    if (!strv_env_get(env, name))
+        strv_env_set(env, name, "-gl,-opencl");
+}
+
 static int start(struct pmix_proc *p, struct ddp_err *err)
 {
     int pair[2];
+    SCOPED(strv_finish) struct strv env = {0};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return err_errno(err, "cannot make a socketpair");
     char *argv[] = {p->program, NULL};
+    make_env(&env);
     struct child_spec spec = {.path = p->program,
                               .argv = argv,
-                              .env = environ,
+                              .env = env.v,
                               .in = pair[1],
                               .out = listener_fd(p->listener),
                               .err = STDERR_FILENO,

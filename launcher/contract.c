@@ -115,7 +115,8 @@ static const char *endpoint(const struct rank_facts *f, const char *scheme, char
 }
 
 TEXT(jax_coordinator, endpoint(f, "", buf))
-/* where it is set Open MPI 4 refuses to connect to another job, as the spawning one is */
+/* Open MPI 4 refuses connections to other jobs, as the one that spawned it, if it is set
+ */
 TEXT(hnp_uri, f->spawned ? NULL : endpoint(f, "0.0;tcp://", buf))
 TEXT(jax_device, f->gpu ? "0" : NULL)
 TEXT(ompi_version, "4.1.4")

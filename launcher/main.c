@@ -17,7 +17,6 @@
 #include "launcher/job/job.h"
 #include "launcher/peer/local_copies.h"
 #include "launcher/peer/peer.h"
-#include "launcher/spawned.h"
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
 
@@ -139,12 +138,11 @@ static int start(struct opts *opts)
     struct ddp_err err;
     struct ambient_job ambient = {0};
     int code;
-    bool spawned = spawned_take(opts);
     interpreter_choose(opts, opts->container ? get_no_env : ambient_launcher_env);
     if (opts->container && container_wrap(opts, &err) < 0)
         return failed(&err, EXIT_USAGE);
     if (log_setup("ddprun", NULL, job_log_level(opts), &err) < 0 ||
-        (!spawned && ambient_job_find(opts, &ambient, &err) < 0))
+        (!opts->spawn_number && ambient_job_find(opts, &ambient, &err) < 0))
         code = refused(opts, &err, EXIT_USAGE);
     else
         code = ambient.by ? run_as_peer(opts, &ambient) : run_alone(opts);

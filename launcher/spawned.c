@@ -40,9 +40,14 @@ bool spawned_take(struct opts *o)
         strv_push_nodup(&o->texts, number);
     if (hosts)
         strv_push_nodup(&o->texts, hosts);
+    char *wdir = take_variable(SPAWNED_WDIR);
+    if (wdir)
+        strv_push_nodup(&o->texts, wdir);
     if (!number || !hosts)
         return false;
-    o->spawned = number;
+    if (wdir)
+        o->wdir = wdir;
+    o->spawn_number = number;
     leave_out(o);
     if (*hosts) {
         o->hosts = hosts;
@@ -64,7 +69,7 @@ bool spawned_take(struct opts *o)
     if (o->tag_output == TAG_AUTO)
         o->tag_output = TAG_ON;
     if (o->output_filename) {
-        char *name = xasprintf("%s.spawned%s", o->output_filename, o->spawned);
+        char *name = xasprintf("%s.spawned%s", o->output_filename, o->spawn_number);
         strv_push_nodup(&o->texts, name);
         o->output_filename = name;
     }

@@ -8,12 +8,13 @@
 
 #include "launcher/opts.h"
 
-#define SPAWNED_NUMBER "DDPRUN_SPAWNED"       /* opts.spawned */
+#define SPAWNED_NUMBER "DDPRUN_SPAWNED"       /* opts.spawn_number */
 #define SPAWNED_HOSTS  "DDPRUN_SPAWNED_HOSTS" /* as -H; "": this machine */
-#define SPAWNED_KEYS   "DDPRUN_SPAWNED_KEYS"  /* lines "KEY=VALUE" for PMI */
+#define SPAWNED_WDIR   "DDPRUN_SPAWNED_WDIR"
+#define SPAWNED_KEYS   "DDPRUN_SPAWNED_KEYS" /* lines "KEY=VALUE" for PMI */
 
-/* Is this one? Then the variables are removed, and `o` is changed: what is for the whole
- * job stays the other ddprun's task. */
+/* Reads and removes these variables. Returns whether they are set. Then options that are
+ * for the other ddprun alone are reset. */
 bool spawned_take(struct opts *o);
 
 #endif

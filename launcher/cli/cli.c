@@ -12,6 +12,7 @@
 #include "launcher/cli/programs.h"
 #include "launcher/cli/spelling.h"
 #include "launcher/cli/words.h"
+#include "launcher/spawned.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -367,6 +368,8 @@ int cli_parse(int argc, char **argv, struct opts *opts, struct ddp_err *err)
         return err_set(err, "no program given (try ddprun --help)");
     if (check_rest(opts, err) < 0 || (!opts->app && programs_find(opts, err) < 0))
         return -1;
+    if (spawned_take(opts)) /* the other ddprun has made the checks that follow */
+        return 0;
     be_horovodrun(opts);
     if (opts->rank_names & NAMES_PADDLE && opts->store == STORE_AUTO)
         opts->store = STORE_RANK0; /* PaddlePaddle's store has a protocol of its own */

@@ -47,8 +47,8 @@ static void make_tag(struct output *o, int rank)
     struct rank *r = &o->ranks[rank];
     const char *host = o->hosts->in_tag(rank, o->arg);
     r->tag = xstrdup("");
-    if (o->tags && o->opts->spawned)
-        xappendf(&r->tag, "[%s:%d", o->opts->spawned, rank);
+    if (o->tags && o->opts->spawn_number)
+        xappendf(&r->tag, "[%s:%d", o->opts->spawn_number, rank);
     else if (o->tags)
         xappendf(&r->tag, "[%d", rank);
     if (o->tags)

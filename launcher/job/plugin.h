@@ -204,6 +204,8 @@ void job_fail_text(struct job *j, enum cause_kind kind, int code, char *text);
 void job_end(struct job *j, int sig, int64_t grace_ms); /* stop all ranks */
 void job_check(struct job *j); /* go on to the next state if this one is complete */
 
+/* Another process of the plug-in's writes lines to our terminal, if we have one. */
+void job_share_terminal(struct job *j);
 json_t *job_waits(struct job *j); /* the hook `waits` of all plug-ins: a new list */
 /* How long launcher and agents did not run: {"launcher_s": 0.0, "hosts": {"n1": 5.3},
  * "sentences": ["the agent on n1 did not run for ..."]}. The caller owns it. */

@@ -69,8 +69,8 @@ static char *say_which(const struct job *j, char *line)
     const char *ours = "ddprun: ";
     if (strncmp(line, ours, strlen(ours)) != 0)
         return line;
-    char *which =
-        xasprintf("%sspawned job %s: %s", ours, j->opts->spawned, line + strlen(ours));
+    char *which = xasprintf("%sspawned job %s: %s", ours, j->opts->spawn_number,
+                            line + strlen(ours));
     free(line);
     return which;
 }
@@ -81,7 +81,7 @@ void job_say(struct job *j, const char *fmt, ...)
     va_start(args, fmt);
     char *said = xvasprintf(fmt, args);
     va_end(args);
-    OWNED char *line = j->opts->spawned ? say_which(j, said) : said;
+    OWNED char *line = j->opts->spawn_number ? say_which(j, said) : said;
     emit_line(j, line);
     if (j->output)
         output_line(j->output, OUT_STDERR, line);
@@ -417,8 +417,8 @@ static void emit_failure(struct job *j, const char *what)
 
 void job_report_failure(struct job *j)
 {
-    /* that it was told to end is reported by the job that has spawned this one */
-    bool told = j->opts->spawned && j->cause.kind == CAUSE_SIGNAL;
+    /* the job that has spawned this one reports why it stops it */
+    bool told = j->opts->spawn_number && j->cause.kind == CAUSE_SIGNAL;
     OWNED char *what = j->reported || told ? NULL : what_happened(j);
     if (!what)
         return;

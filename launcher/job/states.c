@@ -19,11 +19,11 @@ static const struct job_step *step(const struct job *j)
     return &j->table->steps[j->state];
 }
 
-/* After a failure Ctrl-C is for ddprun again. */
+/* After a failure, or while only a plug-in's processes are left, Ctrl-C is for ddprun. */
 static enum terminal_mode terminal_mode_of(const struct job *j)
 {
-    bool ends_well =
-        j->state > JOB_RUNNING && j->running == 0 && j->cause.kind == CAUSE_NONE;
+    bool ends_well = j->state > JOB_RUNNING && j->running == 0 &&
+                     j->cause.kind == CAUSE_NONE && JOB_HOOKS_ALL(j, may_leave);
     if (j->job.rows == 0 || j->state == JOB_DONE)
         return TERMINAL_OURS;
     return j->state == JOB_RUNNING || ends_well ? TERMINAL_RAW : TERMINAL_KEYS;
@@ -35,6 +35,12 @@ void job_set_terminal(struct job *j)
         return;
     output_of_pty(j->output, j->job.rows > 0);
     terminal_set(j->terminal, terminal_mode_of(j));
+}
+
+void job_share_terminal(struct job *j)
+{
+    if (j->terminal)
+        terminal_share(j->terminal);
 }
 
 void job_limit(struct job *j)

@@ -16,6 +16,7 @@ static const int fatal[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,    SIGABRT, SIGTRA
 
 struct terminal {
     enum terminal_mode mode;
+    bool shared;           /* another process writes lines to it, too */
     struct termios before; /* unless it is `mode` */
     struct sigaction actions[ARRAY_LEN(fatal)];
 };
@@ -76,20 +77,33 @@ static void set_back(struct terminal *t)
     active = NULL;
 }
 
+static void apply(const struct terminal *t)
+{
+    struct termios m = t->before;
+    if (t->mode == TERMINAL_RAW)
+        cfmakeraw(&m);
+    m.c_oflag = t->before.c_oflag;
+    if (!t->shared)
+        m.c_oflag &= ~(tcflag_t)OPOST;
+    tcsetattr(STDIN_FILENO, TCSANOW, &m);
+}
+
 void terminal_set(struct terminal *t, enum terminal_mode mode)
 {
     if (mode == t->mode || !in_foreground() || (t->mode == TERMINAL_OURS && !take(t)))
         return;
     t->mode = mode;
-    if (mode == TERMINAL_OURS) {
+    if (mode == TERMINAL_OURS)
         set_back(t);
-        return;
-    }
-    struct termios m = t->before;
-    if (mode == TERMINAL_RAW)
-        cfmakeraw(&m);
-    m.c_oflag &= ~(tcflag_t)OPOST;
-    tcsetattr(STDIN_FILENO, TCSANOW, &m);
+    else
+        apply(t);
+}
+
+void terminal_share(struct terminal *t)
+{
+    t->shared = true;
+    if (t->mode != TERMINAL_OURS && in_foreground())
+        apply(t);
 }
 
 struct terminal *terminal_create(void)

@@ -32,7 +32,7 @@ MAY = {
     "launcher/policy": BASE,
     "launcher/io": ["launcher/opts.h"] + BASE,
     # options, hosts, ranks on hosts, agents on hosts
-    "launcher/cli": ["launcher/opts.h"] + BASE,
+    "launcher/cli": ["launcher/opts.h", "launcher/spawned.h"] + BASE,
     "launcher/alloc": ["launcher/opts.h"] + BASE,
     "launcher/place": ["launcher/alloc", "launcher/opts.h", "launcher/contract.h"] + BASE,
     "launcher/transport": ["launcher/link", "launcher/alloc/sched.h", "launcher/envfwd.h", "launcher/opts.h"] + BASE,
@@ -57,7 +57,7 @@ MAY = {
                        "envfwd.h", "opts.h")] + BASE,
     "launcher/main": ["launcher/" + name for name in
                       ("peer", "job/job.h", "job/dryrun.h", "transport", "alloc", "cli",
-                       "contract.h", "opts.h", "spawned.h")] + BASE,
+                       "contract.h", "opts.h")] + BASE,
     # programs of their own; a size of a series may be a batch job
     "launcher/tools": ["launcher/cli", "launcher/opts.h"] + BASE,
     "launcher/tools/script": ["launcher/cli", "launcher/tools/tool.h", "launcher/opts.h"] + BASE,

@@ -120,12 +120,12 @@ class Spawning:
         self.assert_ok(1, "spawn", launched)
         self.assertIn("ddprun: spawned job 1: cannot run 'child': ", launched.err)
 
-    def spawn(self, what, *options, **how):
+    def spawn(self, what, *options, **env):
         return self.start("-np", 2, *options, self.program, what,
-                          env={**mpi.QUICK, "TMPDIR": self.folder.name}, **how)
+                          env={**mpi.QUICK, "TMPDIR": self.folder.name, **env})
 
     def test_ranks_spawn_others(self):
-        launched = self.spawn("spawn-some", "--output-filename", self.path("out"))
+        launched = self.spawn("spawn-some", "--output-filename", self.path("out"), SPAWN_HOST="localhost:2")
         launched.wait(self.deadline)
         self.assert_ended(launched, 0)
         with open(self.path("out.spawned1", "rank.2.out"), encoding="utf-8") as f:

@@ -7,9 +7,12 @@ import time
 
 import launch
 import mpi
+from terminal import OnTerminal
 
 
 class Pmi(launch.LaunchTest):
+    client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
+
     def test_clients_of_both_dialects(self):
         client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
         for dialect in "12":
@@ -21,14 +24,39 @@ class Pmi(launch.LaunchTest):
                 self.assertEqual(launched.out, "size 3 mapping (vector,(0,1,3))\n")
 
     def test_clients_of_both_dialects_spawn(self):
-        client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
-        for dialect in "12":
+        """Beside options of which the spawned job has others."""
+        expected = [f"[1:{r}] port a b=c; {args} ({number} of 3)" for r, args, number in (
+            (0, "['x y', '; =']", 0), (1, "['x y', '; =']", 0), (2, "[]", 1))]
+        os.mkdir(self.path("in"))
+        for dialect, *options in ("1", "2", ("1", "--wdir", "in"), ("2", "--max-restarts", "1", "--report")):
             with self.subTest(dialect):
-                launched = self.run_to_end("-np", 2, "python3", client, f"spawn{dialect}")
+                launched = self.run_to_end("-np", 2, *options, "python3", self.client, f"spawn{dialect}",
+                                           cwd=self.path())
                 self.assert_ended(launched, 0)
-                self.assertEqual(sorted(launched.out.splitlines()),
-                                 [f"[1:{r}] port a b=c; {args} ({number} of 3)" for r, args, number in (
-                                     (0, "['x y', '; =']", 0), (1, "['x y', '; =']", 0), (2, "[]", 1))])
+                self.assertEqual(sorted(launched.out.splitlines()), expected)
+        launched = self.run_to_end("python3", self.client, "spawn1",
+                                   env={"DDPRUN_OPTIONS": "--nnodes 1:2 --nproc-per-node 2"})
+        self.assert_ended(launched, 0)
+        self.assertEqual(sorted(launched.out.splitlines()), expected)
+
+    def test_a_second_signal_ends_at_once_what_is_spawned(self):
+        launched = self.start("-np", 1, "--grace", "100s", "python3", self.client, "deaf")
+        self.wait_for(launched, "[1:0] deaf")
+        launched.signal(signal.SIGINT)
+        time.sleep(0.5)
+        self.end_by(launched, signal.SIGINT, 130)
+        self.assertEqual(launched.err.count("ddprun: "), 1, launched.err)
+
+    def test_what_is_spawned_on_a_terminal(self):
+        """Its lines begin on the left, and Ctrl-C ends it when the only rank has ended."""
+        terminal = OnTerminal(self.mark, "-np", "1", "--grace", "0.3s", "python3", self.client, "deaf")
+        seen = terminal.read("\n") + "\n" + terminal.read("\n") + "\n"
+        time.sleep(1)
+        terminal.type("\x03")
+        seen += terminal.read()
+        self.assertEqual(terminal.end(), 130, seen)
+        self.assertTrue(terminal.restored, seen)
+        self.assertIn("[1:0] deaf\r\n", seen)
 
     def test_each_program_has_a_number(self):
         client = os.path.join(mpi.HERE, "programs", "pmi_client.py")

@@ -212,8 +212,7 @@ static int handle_frame(void *state, const struct frame *f, struct ddp_err *err)
 static int handle_answer(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct mpi_service *w = ((struct mpi_node *)state)->service;
-    bool spawned = f->type == MSG_SPAWN_RESULT;
-    if (w && w->pmi && spawned &&
+    if (w && w->pmi && f->type == MSG_SPAWN_RESULT &&
         ((const struct msg_spawn_result *)f->m)->service == SERVICE_PMI)
         return pmi_server_on_frame(w->pmi, f, err);
     if (w && w->pmix)

@@ -7,8 +7,10 @@
 #include "launcher/plugins/mpi/pmi_impl.h"
 
 #include "common/mem.h"
+#include "common/number.h"
 #include "launcher/agent/plugin.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,12 +65,13 @@ static bool take_program(struct msg_spawn *m, const struct strv *words,
                          const struct vocabulary *v)
 {
     const char *name = strv_env_get(words, v->program), *argument;
-    const char *n = strv_env_get(words, v->processes);
-    if (!name || !n || atoi(n) < 1)
+    const char *text = strv_env_get(words, v->processes);
+    int n;
+    if (!name || !text || !number_whole(text, 1, INT_MAX, &n))
         return false;
     m->programs = xrealloc(m->programs, m->nprograms + 1, sizeof *m->programs);
     struct spawn_program *p = &m->programs[m->nprograms++];
-    *p = (struct spawn_program){.n = (uint32_t)atoi(n)};
+    *p = (struct spawn_program){.n = (uint32_t)n};
     strv_push(&p->argv, name);
     for (int i = v->first; (argument = numbered(words, v->argument, i)); i++)
         strv_push(&p->argv, argument);
@@ -85,9 +88,15 @@ static void forget(struct pmi_client *c)
     c->spawn.request = (struct msg_spawn){0};
 }
 
-/* Pass the request to the launcher, whose answer comes to pmi_spawn_result(). */
+/* Pass the request to the launcher, whose answer comes to pmi_spawn_result(). Of two at a
+ * time, by threads of a client, the second fails. */
 static void send_request(struct pmi_client *c, bool complete)
 {
+    if (c->spawn.asks) {
+        pmi_dialect_of(c)->spawned(c, NULL);
+        forget(c);
+        return;
+    }
     c->spawn.thread = c->thread;
     c->thread = NULL;
     c->spawn.asks = true;
@@ -127,13 +136,10 @@ void pmi_spawn_words(struct pmi_client *c, const struct pmi_request *r)
     struct strv *words = &c->spawn.words;
     bool good = true;
     for (size_t i = 0; i < r->n; i++) {
-        if (strcmp(r->words[i].name, pmi2.program) == 0) {
-            if (strv_env_get(words, pmi2.program)) {
-                good &= take_program(&c->spawn.request, words, &pmi2);
-                strv_finish(words);
-            } else { /* what precedes the first program is for all */
-                take_keys(&c->spawn.request, words, &pmi2);
-            }
+        if (strcmp(r->words[i].name, pmi2.program) == 0 &&
+            strv_env_get(words, pmi2.program)) {
+            good &= take_program(&c->spawn.request, words, &pmi2);
+            strv_finish(words);
         }
         strv_pushf(words, "%s=%s", r->words[i].name, r->words[i].value);
     }

@@ -102,7 +102,7 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs,
                           .cbdata = cbdata};
     for (size_t i = 0; i < nprocs; i++) {
         if (!is_ours(&procs[i])) {
-            c.kind = CALL_JOIN_JOBS;
+            c.kind = CALL_RELATED;
             c.procs = xmemdup(procs, nprocs * sizeof *procs);
             c.nprocs = nprocs;
             c.nranks = 0;
@@ -198,7 +198,7 @@ static pmix_status_t on_connect(const pmix_proc_t procs[], size_t nprocs,
         i++;
     if (i == nprocs)
         return PMIX_OPERATION_SUCCEEDED;
-    return post((struct pmix_call){.kind = CALL_JOIN_JOBS,
+    return post((struct pmix_call){.kind = CALL_RELATED,
                                    .connects = true,
                                    .procs = xmemdup(procs, nprocs * sizeof *procs),
                                    .nprocs = nprocs,
@@ -240,11 +240,13 @@ static pmix_status_t on_publish(const pmix_proc_t *proc, const pmix_info_t info[
             once = info[i].value.data.persist == PMIX_PERSIST_FIRST_READ;
         if (PMIX_CHECK_RESERVED_KEY(info[i].key))
             continue;
-        if (type == PMIX_STRING || type == PMIX_BYTE_OBJECT) {
+        bool text = type == PMIX_STRING && info[i].value.data.string;
+        if (text || type == PMIX_BYTE_OBJECT) {
             n = name_of(&info[i]);
             LL_PREPEND(c.names, n);
-        } else
+        } else {
             c.status = PMIX_ERR_NOT_SUPPORTED;
+        }
     }
     LL_FOREACH (c.names, n) {
         n->by = *proc;

@@ -23,7 +23,7 @@ enum pmix_call_kind {
     CALL_MODEX,
     CALL_ANSWER,
     CALL_SPAWN,
-    CALL_JOIN_JOBS, /* a connect, or a fence with other jobs' ranks */
+    CALL_RELATED, /* a connect, or a fence with other jobs' ranks */
     CALL_PUBLISH,
     CALL_LOOKUP,
     CALL_UNPUBLISH
@@ -39,9 +39,9 @@ struct pmix_call {
     size_t size;   /* of `data` */
     uint32_t *ranks, nranks; /* owned: CALL_FENCE: the participants; none: all */
     uint32_t node, id;       /* CALL_ANSWER: the requesting node, its request id */
-    pmix_proc_t *procs;      /* owned: CALL_JOIN_JOBS: the participants */
+    pmix_proc_t *procs;      /* owned: CALL_RELATED: the participants */
     size_t nprocs;
-    bool connects;           /* CALL_JOIN_JOBS: `done` is the answer, else `give` */
+    bool connects;           /* CALL_RELATED: `done` is the answer, else `give` */
     struct msg_spawn spawn;  /* owned: CALL_SPAWN */
     struct strv keys;        /* owned: CALL_LOOKUP, CALL_UNPUBLISH */
     struct pmix_name *names; /* owned: CALL_PUBLISH */

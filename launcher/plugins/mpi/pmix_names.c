@@ -44,7 +44,7 @@ static void lookup_end(struct pmix_server *s, struct pmix_lookup *l)
 static void ask(struct pmix_server *s, const struct pmix_lookup *l, const char *key)
 {
     SCOPED(pack_finish) struct pack k = {0};
-    pack_u8(&k, RELATED_QUESTION);
+    pack_u8(&k, RELATED_LOOKUP);
     pack_str(&k, s->serve.nspace);
     pack_u32(&k, s->serve.node);
     pack_u32(&k, l->id);
@@ -143,7 +143,7 @@ static bool on_question(struct pmix_server *s, struct unpack *u)
     if (!n)
         return true;
     SCOPED(pack_finish) struct pack k = {0};
-    pack_u8(&k, RELATED_ANSWER);
+    pack_u8(&k, RELATED_FOUND);
     pack_str(&k, nspace);
     pack_u32(&k, node);
     pack_u32(&k, id);
@@ -214,8 +214,8 @@ static bool on_new_name(struct pmix_server *s, struct unpack *u)
 
 bool names_on_message(struct pmix_server *s, enum related_what what, struct unpack *u)
 {
-    return what == RELATED_QUESTION   ? on_question(s, u)
-           : what == RELATED_ANSWER   ? on_answer(s, u)
+    return what == RELATED_LOOKUP     ? on_question(s, u)
+           : what == RELATED_FOUND    ? on_answer(s, u)
            : what == RELATED_NEW_NAME ? on_new_name(s, u)
                                       : false;
 }

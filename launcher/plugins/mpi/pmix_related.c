@@ -152,7 +152,7 @@ static void keep_rank(struct pmix_server *s, const char *nspace, uint32_t rank,
 }
 
 /* libpmix learns of the other job; what its ranks have committed is kept for modexes. */
-static int meet(struct pmix_server *s, const struct part *p, struct ddp_err *err)
+static int register_job(struct pmix_server *s, const struct part *p, struct ddp_err *err)
 {
     struct unpack u = {.p = p->data.p, .n = p->data.n};
     while (u.n > 0 && !u.bad) {
@@ -165,8 +165,10 @@ static int meet(struct pmix_server *s, const struct part *p, struct ddp_err *err
         return err_set(err, "job '%s' has sent invalid data", p->nspace);
     if (strv_has(&s->known, p->nspace, strlen(p->nspace)))
         return 0;
+    if (pmix_world_add(p->nspace, p->nranks, &p->map, err) < 0)
+        return -1;
     strv_push(&s->known, p->nspace);
-    return pmix_world_add(p->nspace, p->nranks, &p->map, err);
+    return 0;
 }
 
 static void end_connect(struct related_op *op)
@@ -175,7 +177,7 @@ static void end_connect(struct related_op *op)
     const struct part *p;
     pmix_status_t rc = PMIX_SUCCESS;
     LL_FOREACH (op->parts, p) {
-        if (meet(op->server, p, &err) < 0) {
+        if (register_job(op->server, p, &err) < 0) {
             log_warn("ranks of two jobs cannot connect: %s", err.text);
             rc = PMIX_ERROR;
         }
@@ -239,7 +241,7 @@ static void on_own_part(pmix_status_t status, const char *data, size_t size, voi
     check(op);
 }
 
-static void meet_own(struct related_op *op)
+static void fence_own_ranks(struct related_op *op)
 {
     struct pmix_call c = {.kind = CALL_FENCE,
                           .data = op->mine.p,
@@ -261,7 +263,7 @@ void related_committed(struct pmix_server *s, const struct pmix_call *c)
     pack_u32(&op->mine, (uint32_t)c->size);
     pack_bytes(&op->mine, c->data, c->size);
     if (--op->awaited == 0)
-        meet_own(op);
+        fence_own_ranks(op);
 }
 
 static bool takes_part(const struct related_op *op, uint32_t rank)
@@ -283,7 +285,7 @@ static void ask_local_ranks(struct related_op *op)
     }
 }
 
-void related_join(struct pmix_server *s, struct pmix_call *c)
+void related_begin(struct pmix_server *s, struct pmix_call *c)
 {
     struct related_op *op = xcalloc(1, sizeof *op);
     *op = (struct related_op){.server = s,
@@ -307,7 +309,7 @@ void related_join(struct pmix_server *s, struct pmix_call *c)
     if (op->connects)
         ask_local_ranks(op);
     if (op->awaited == 0)
-        meet_own(op);
+        fence_own_ranks(op);
 }
 
 /* --- other jobs --------------------------------------------------------------------- */

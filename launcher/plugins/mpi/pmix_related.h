@@ -4,14 +4,15 @@
  * RELATED frame of a PMIx server reaches all PMIx servers of all related jobs that run
  * by then.
  *
- * Join (pmix_related.c): PMIx_Connect, or a fence. First the ranks of each job meet, by a
- * fence of their own that collects what they have committed. Then the first node of each
- * job sends that to the others, and again to a job from which it hears for the first
- * time, since that may have missed it. It is complete where all jobs' parts are there.
+ * PMIx_Connect, or a fence with other jobs' ranks (pmix_related.c): the ranks of each job
+ * enter a fence of their own, which collects what they have committed. The first node of
+ * each job sends that, its job's part, to all servers. It sends it again on the first
+ * part of another job, whose servers may not have been ready before. The operation is
+ * complete where the parts of all jobs are there.
  *
- * Names (pmix_names.c): PMIx_Publish and PMIx_Lookup. A value stays in the server of the
- * rank that publishes it. A lookup is a question to all; that a name is new is told to
- * all, and who waits for it asks again.
+ * PMIx_Publish and PMIx_Lookup (pmix_names.c): a value stays in the server of the rank
+ * that publishes it. A lookup goes to all servers, and the one that has the value sends
+ * it. A new name is sent to all, and servers with a pending lookup of it repeat that.
  */
 #ifndef LAUNCHER_PLUGINS_MPI_PMIX_RELATED_H
 #define LAUNCHER_PLUGINS_MPI_PMIX_RELATED_H
@@ -19,12 +20,12 @@
 #include "launcher/plugins/mpi/pmix_impl.h"
 
 /* What a RELATED frame is; the first byte. */
-enum related_what { RELATED_PART, RELATED_QUESTION, RELATED_ANSWER, RELATED_NEW_NAME };
+enum related_what { RELATED_PART, RELATED_LOOKUP, RELATED_FOUND, RELATED_NEW_NAME };
 
-/* pmix_call.node of an answer to related_join(). */
+/* pmix_call.node of an answer to pmix_calls_ask() of pmix_related.c. */
 #define RELATED_NODE UINT32_MAX
 
-void related_join(struct pmix_server *s, struct pmix_call *c);
+void related_begin(struct pmix_server *s, struct pmix_call *c);
 void related_committed(struct pmix_server *s, const struct pmix_call *c);
 void related_modex(struct pmix_server *s, const struct pmix_call *c);
 int related_on_message(struct pmix_server *s, const struct msg_related *m,

@@ -122,8 +122,8 @@ static void handle(struct pmix_server *s, struct pmix_call *c)
     case CALL_SPAWN:
         pmix_spawn(s, c);
         return;
-    case CALL_JOIN_JOBS:
-        related_join(s, c);
+    case CALL_RELATED:
+        related_begin(s, c);
         return;
     case CALL_LOOKUP:
         names_lookup(s, c);

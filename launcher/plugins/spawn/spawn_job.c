@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/signame.h"
 #include "launcher/contract.h"
 #include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
@@ -29,27 +30,26 @@
 #include <unistd.h>
 #include <utlist.h>
 
-/* ms: how much longer than --grace a spawned ddprun may take to end */
-enum { END_MS = 10000 };
+/* ms: how much longer than --grace a spawned ddprun may take to end; processes */
+enum { END_MS = 10000, SPAWN_MAX = 10000000 };
 
 extern char **environ;
 
 /* A job that a rank of this one has spawned. */
 struct spawned_job {
-    struct spawning *owner;        /* borrowed */
+    struct spawn_state *owner;     /* borrowed */
     pid_t pid;                     /* of its ddprun */
     struct link *link;             /* owned; NULL: closed */
     unsigned node;                 /* of the rank */
     struct msg_spawn_result asked; /* `job` NULL; what the answer repeats */
     bool runs;                     /* its ranks do: the rank has been answered */
     int64_t kill_ms;               /* when to kill it; 0: it need not end */
-    unsigned n;                    /* processes */
     char *name;                    /* owned: the first program */
-    int *on;                       /* owned: processes by node of this job */
+    int *ranks_on;                 /* owned: by node of this job */
     struct spawned_job *prev, *next;
 };
 
-struct spawning {
+struct spawn_state {
     struct job *j;            /* borrowed */
     struct spawned_job *jobs; /* owned */
     int count;                /* of all that were started */
@@ -75,11 +75,11 @@ static void spawned_free(struct spawned_job *s)
     DL_DELETE(s->owner->jobs, s);
     link_close(s->link);
     free(s->name);
-    free(s->on);
+    free(s->ranks_on);
     free(s);
 }
 
-/* It stops its ranks, and says nothing of that. */
+/* It stops its ranks without a message of its own. */
 static void end_spawned(struct spawned_job *s)
 {
     if (s->kill_ms)
@@ -87,6 +87,15 @@ static void end_spawned(struct spawned_job *s)
     s->kill_ms = now_ms() + s->owner->j->opts->grace_ms + END_MS;
     link_close(s->link);
     s->link = NULL;
+}
+
+static char *how_failed(const struct spawned_job *s, int status)
+{
+    if (WIFSIGNALED(status))
+        return xasprintf("spawned '%.200s', whose ddprun died of %s", s->name,
+                         signal_name(WTERMSIG(status)));
+    return xasprintf("spawned '%.200s', which failed with exit code %d", s->name,
+                     WEXITSTATUS(status));
 }
 
 static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage *used,
@@ -99,14 +108,11 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     if (!s->runs && !s->kill_ms)
         answer(s, NULL);
     else if (status != 0 && !s->kill_ms)
-        job_fail(j,
-                 (struct cause){.kind = CAUSE_ABORT,
-                                .rank = (int)s->asked.rank,
-                                .code = code,
-                                .at_ns = at_ns,
-                                .text = xasprintf("spawned '%.200s', which failed with "
-                                                  "exit code %d",
-                                                  s->name, code)});
+        job_fail(j, (struct cause){.kind = CAUSE_ABORT,
+                                   .rank = (int)s->asked.rank,
+                                   .code = code,
+                                   .at_ns = at_ns,
+                                   .text = how_failed(s, status)});
     spawned_free(s);
     job_check(j);
 }
@@ -114,7 +120,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
 /* --- its link ----------------------------------------------------------------------- */
 
 /* To all nodes, and to all related jobs but the one that it comes from. */
-static void pass_on(struct spawning *g, const struct msg_related *m,
+static void pass_on(struct spawn_state *g, const struct msg_related *m,
                     const struct link *from)
 {
     const struct spawned_job *s;
@@ -127,7 +133,8 @@ static void pass_on(struct spawning *g, const struct msg_related *m,
     }
 }
 
-static void pass_frame(struct spawning *g, const struct link *from, const struct frame *f)
+static void pass_frame(struct spawn_state *g, const struct link *from,
+                       const struct frame *f)
 {
     struct msg_related m;
     struct ddp_err err;
@@ -147,15 +154,15 @@ static int handle_related(void *state, unsigned node, const struct frame *f,
 static void on_frame(struct link *l, const struct frame *f, void *arg)
 {
     struct spawned_job *s = arg;
-    struct msg_spawned_job m;
+    struct msg_spawn_started m;
     struct ddp_err err;
     if (f->type == MSG_RELATED)
         pass_frame(s->owner, l, f);
-    if (f->type != MSG_SPAWNED_JOB || msg_spawned_job_unpack(f, &m, &err) < 0)
+    if (f->type != MSG_SPAWN_STARTED || msg_spawn_started_unpack(f, &m, &err) < 0)
         return;
     s->runs = true;
     answer(s, m.id);
-    msg_spawned_job_finish(&m);
+    msg_spawn_started_finish(&m);
 }
 
 static void on_closed(struct link *l, const char *why, void *arg)
@@ -194,10 +201,10 @@ static void push_exports(struct strv *argv, const struct strv *env)
     }
 }
 
-static void push_variables(struct strv *env, const struct spawning *g, const char *hosts,
-                           const struct msg_spawn *m)
+static void push_variables(struct strv *env, const struct spawn_state *g,
+                           const char *hosts, const struct msg_spawn *m)
 {
-    const char *own = g->j->opts->spawned;
+    const char *own = g->j->opts->spawn_number;
     OWNED char *keys = NULL,
                *number = xasprintf("%s%s%d", own ? own : "", own ? "." : "", g->count);
     for (size_t i = 0; i < m->keys.n; i++)
@@ -205,6 +212,8 @@ static void push_variables(struct strv *env, const struct spawning *g, const cha
     strv_push_all(env, environ);
     strv_env_set(env, SPAWNED_NUMBER, number);
     strv_env_set(env, SPAWNED_HOSTS, hosts);
+    if (m->programs[0].wdir)
+        strv_env_set(env, SPAWNED_WDIR, m->programs[0].wdir);
     strv_env_set(env, SPAWNED_KEYS, keys);
 }
 
@@ -226,7 +235,6 @@ static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
     struct child_spec spec = {.path = self,
                               .argv = argv.v,
                               .env = env.v,
-                              .dir = m->programs[0].wdir,
                               .in = -1,
                               .out = STDOUT_FILENO,
                               .err = STDERR_FILENO,
@@ -243,28 +251,42 @@ static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
     return 0;
 }
 
-static void start(struct spawning *g, unsigned node, const struct msg_spawn *m)
+/* Its ranks are placed beside those of this job and of other spawned ones. */
+static char *place(const struct spawned_job *s, unsigned n, const char *only,
+                   struct ddp_err *err)
+{
+    const struct job *j = s->owner->j;
+    const struct spawned_job *other;
+    OWNED int *busy = xcalloc(j->alloc->nnodes, sizeof *busy);
+    DL_FOREACH (s->owner->jobs, other) {
+        for (size_t i = 0; i < j->alloc->nnodes; i++)
+            busy[i] += other->ranks_on[i];
+    }
+    return spawn_place(j, n, only, busy, s->ranks_on, err);
+}
+
+static void start_spawned(struct spawn_state *g, unsigned node, const struct msg_spawn *m)
 {
     struct job *j = g->j;
     struct ddp_err err;
-    struct spawned_job *s = xcalloc(1, sizeof *s), *other;
+    struct spawned_job *s = xcalloc(1, sizeof *s);
     *s = (struct spawned_job){.owner = g,
                               .node = node,
                               .asked = {m->service, m->rank, m->id},
                               .name = xstrdup(m->programs[0].argv.v[0])};
-    s->on = xcalloc(j->alloc->nnodes, sizeof *s->on);
-    OWNED int *busy = xcalloc(j->alloc->nnodes, sizeof *busy);
-    DL_FOREACH (g->jobs, other) {
-        for (size_t i = 0; i < j->alloc->nnodes; i++)
-            busy[i] += other->on[i];
-    }
+    s->ranks_on = xcalloc(j->alloc->nnodes, sizeof *s->ranks_on);
     DL_APPEND(g->jobs, s);
-    for (uint32_t i = 0; i < m->nprograms; i++)
-        s->n += m->programs[i].n;
     g->count++;
-    OWNED char *hosts = spawn_place(j, s->n, m->programs[0].hosts, busy, s->on, &err);
+    unsigned n = 0;
+    for (uint32_t i = 0; i < m->nprograms && n <= SPAWN_MAX; i++)
+        n += m->programs[i].n < SPAWN_MAX ? m->programs[i].n : SPAWN_MAX;
+    OWNED char *hosts = n < SPAWN_MAX ? place(s, n, m->programs[0].hosts, &err) : NULL;
+    if (n >= SPAWN_MAX)
+        err_set(&err, "%u processes are too many", n);
     if (hosts && start_ddprun(s, m, hosts, &err) == 0) {
-        log_info("rank %u spawns %u of '%s' on %s", m->rank, s->n, s->name, hosts);
+        log_info("rank %u spawns %u of '%s' on %s", m->rank, n, s->name,
+                 *hosts ? hosts : "this host");
+        job_share_terminal(j);
         return;
     }
     log_error("rank %u cannot spawn '%s': %s", m->rank, s->name, err.text);
@@ -275,12 +297,12 @@ static void start(struct spawning *g, unsigned node, const struct msg_spawn *m)
 static int handle_spawn(void *state, unsigned node, const struct frame *f,
                         struct ddp_err *err)
 {
-    struct spawning *g = state;
+    struct spawn_state *g = state;
     const struct msg_spawn *m = f->m;
     if (!job_rank_is_of(g->j, m->rank, node))
         return err_set(err, "another node's rank spawns");
     if (g->j->state == JOB_RUNNING)
-        start(g, node, m);
+        start_spawned(g, node, m);
     else
         refuse(g->j, node, m);
     return 0;
@@ -294,10 +316,10 @@ static void on_parent_frame(struct link *l, const struct frame *f, void *arg)
         pass_frame(arg, l, f);
 }
 
-/* The other job has ended, or is to end: it says why. */
+/* The other job has ended, or is being stopped. Its ddprun reports why. */
 static void on_parent_closed(struct link *l, const char *why, void *arg)
 {
-    struct spawning *g = arg;
+    struct spawn_state *g = arg;
     link_close(g->parent);
     g->parent = NULL;
     job_fail(g->j, (struct cause){.kind = CAUSE_SIGNAL,
@@ -311,33 +333,33 @@ static const struct link_events parent_events = {on_parent_frame, on_parent_clos
 
 static void on_ranks_started(void *state)
 {
-    struct spawning *g = state;
+    struct spawn_state *g = state;
     if (g->parent)
-        link_send_msg(g->parent, 0, MSG(spawned_job, g->j->job.id));
+        link_send_msg(g->parent, 0, MSG(spawn_started, g->j->job.id));
 }
 
 /* --- life --------------------------------------------------------------------------- */
 
 static int on_init(void *state, struct ddp_err *err)
 {
-    struct spawning *g = state;
+    struct spawn_state *g = state;
     const struct opts *o = g->j->opts;
-    g->j->job.spawned = o->spawned != NULL;
+    g->j->job.spawned = o->spawn_number != NULL;
     for (size_t i = 0; i < o->spawn_keys.n; i++)
         strv_push(&g->j->job.pmi_keys, o->spawn_keys.v[i]);
-    return o->mpi == MPI_NONE && !o->spawned ? 1 : 0;
+    return o->mpi == MPI_NONE && !o->spawn_number ? 1 : 0;
 }
 
 static int on_open(void *state, struct ddp_err *err)
 {
-    struct spawning *g = state;
-    if (g->j->opts->spawned)
+    struct spawn_state *g = state;
+    if (g->j->opts->spawn_number)
         g->parent =
             link_create(g->j->loop, CHILD_EXTRA_FD, FRAME_DOWN, NULL, &parent_events, g);
     return 0;
 }
 
-static void end_all(struct spawning *g)
+static void end_all(struct spawn_state *g)
 {
     struct spawned_job *s;
     DL_FOREACH (g->jobs, s)
@@ -346,7 +368,7 @@ static void end_all(struct spawning *g)
 
 static void on_shutdown(void *state)
 {
-    struct spawning *g = state;
+    struct spawn_state *g = state;
     if (g->j->cause.kind != CAUSE_NONE)
         end_all(g);
 }
@@ -355,13 +377,13 @@ static void on_shutdown(void *state)
  * end, as it hangs in the kernel, is not waited for. */
 static void on_tick(void *state)
 {
-    struct spawning *g = state;
+    struct spawn_state *g = state;
     struct spawned_job *s, *next;
     if (g->j->cause.kind != CAUSE_NONE || g->j->ending.hurried)
         end_all(g);
     DL_FOREACH_SAFE (g->jobs, s, next) {
         int64_t late_ms = s->kill_ms ? now_ms() - s->kill_ms : 0;
-        if (late_ms > 0)
+        if (late_ms > 0 || (s->kill_ms && g->j->ending.urgent))
             kill(s->pid, SIGKILL);
         if (late_ms > END_MS) {
             reap_forget(g->j->reap, s->pid);
@@ -373,12 +395,12 @@ static void on_tick(void *state)
 
 static bool none_left(void *state)
 {
-    return !((struct spawning *)state)->jobs;
+    return !((struct spawn_state *)state)->jobs;
 }
 
 static void on_fini(void *state)
 {
-    struct spawning *g = state;
+    struct spawn_state *g = state;
     struct spawned_job *s, *next;
     DL_FOREACH_SAFE (g->jobs, s, next) {
         reap_forget(g->j->reap, s->pid);
@@ -397,7 +419,7 @@ static const struct job_message messages[] = {
 
 const struct job_plugin spawn_job = {
     .name = "spawn",
-    .state_size = sizeof(struct spawning),
+    .state_size = sizeof(struct spawn_state),
     .init = on_init,
     .open = on_open,
     .fini = on_fini,

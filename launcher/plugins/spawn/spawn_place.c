@@ -9,16 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* "n1:2", with a number of slots as for mpirun, or "localhost". */
+static bool is_named(const struct alloc_node *h, const struct strv *names)
+{
+    bool found = names->n == 0;
+    for (size_t i = 0; i < names->n; i++) {
+        size_t len = strcspn(names->v[i], ":");
+        found |= strncmp(names->v[i], h->name, len) == 0 && !h->name[len];
+        found |= h->local && len == 9 && strncmp(names->v[i], "localhost", len) == 0;
+    }
+    return found || strv_has(names, h->name, strlen(h->name));
+}
+
 /* Also one without ranks, unless that is a spare. Instances that were started on each
  * host reach no other host than their own. */
 static bool may_use(const struct job *j, const struct job_node *n,
                     const struct strv *only)
 {
-    const char *name = n->host->name;
     bool fine = !n->lost && !n->trouble && !n->leaving && !n->host->gone;
     return fine && (n->place >= 0 || j->opts->spares == 0) &&
-           (!j->peers || n->host->local) &&
-           (only->n == 0 || strv_has(only, name, strlen(name)));
+           (!j->peers || n->host->local) && is_named(n->host, only);
 }
 
 static int free_slots(const struct job *j, unsigned node, const int *busy)

@@ -174,6 +174,17 @@ def spawn_2():
     ask_2("finalize")
 
 
+def spawn_deaf():
+    """A process that ends by SIGKILL only, and outlives this one."""
+    assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
+    code = ("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+            "signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)")
+    assert ask_1("\n".join(["mcmd=spawn", "nprocs=1", f"execname={sys.executable}", "totspawns=1", "spawnssofar=1",
+                            "arg1=-c", f"arg2={code}", "argcnt=2", "endcmd"]))["rc"] == "0"
+    ask_1("cmd=finalize")
+    print("left", flush=True)
+
+
 ARGS = os.path.abspath(__file__), sys.argv[1]
 
 
@@ -212,6 +223,7 @@ def rubbish(begins, goes_on):
     "2": second,
     "spawn1": spawn_1,
     "spawn2": spawn_2,
+    "deaf": spawn_deaf,
     "lines": lambda: rubbish(b"", b"\0\xff=;cmd \n\n" * 10 + b"x" * 200000),
     "lengths": lambda: rubbish(b"cmd=init pmi_version=2 pmi_subversion=0\n", b"cmd=fullinit"),
 }[sys.argv[1]]()

@@ -14,14 +14,12 @@
 #include "common/mem.h"
 #include "common/signame.h"
 #include "launcher/contract.h"
-#include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
 #include "launcher/plugins/spawn/spawn_place.h"
 #include "launcher/spawned.h"
 #include "launcher/transport/child.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

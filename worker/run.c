@@ -78,16 +78,16 @@ int run_exit_code(const struct run *run)
     return 0;
 }
 
-/* One rank says it: rank 0, or if that is late, rank 1. */
-static void on_late(void *arg, double seconds)
+/* A note: what ddprun takes for the sign of a timeout is "has not come". */
+static void on_late(void *arg, int seconds)
 {
-    const struct run *run = arg;
-    struct ddp_err why;
-    if (run->rank > 1 || (run->rank == 1 && !group_is_late(run->group, 0)))
+    struct run *run = arg;
+    char names[560];
+    if (!group_tells_late(run->group, names, sizeof names))
         return;
-    ddp_explain_wait(run->group, seconds, &why);
-    fprintf(stderr, "ddp-train: waiting, as for a slow file system:%s\n",
-            strchr(why.text, ':') + 1); /* behind the name of the call */
+    progress_erase(&run->progress);
+    fprintf(stderr, "ddp-train: note: waiting for %s, %d s so far: a slow file system?\n",
+            names, seconds);
 }
 
 int run_agree_late(struct run *run, int rc, int *culprit, struct ddp_err *err)

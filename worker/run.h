@@ -124,7 +124,7 @@ int run_check_agreement(const struct run *run, struct ddp_err *err);
 int run_read_prompt(struct run *run, struct ddp_err *err);
 void run_sample(struct run *run);
 
-/* Prints a row of the user's table: its label, and what it says. */
+/* Prints a line: the label, padded to 12 columns, then the text. */
 #define run_tell(run, label, format, ...) \
     progress_say(&(run)->progress, "%-12s" format, label, ##__VA_ARGS__)
 

@@ -32,8 +32,8 @@ int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err 
 }
 
 int replica_agree_late(struct ddp_group *group, int rc,
-                       void (*on_late)(void *arg, double seconds), void *arg,
-                       int *culprit, struct ddp_err *err)
+                       void (*on_late)(void *arg, int seconds), void *arg, int *culprit,
+                       struct ddp_err *err)
 {
     struct ddp_err ignored; /* a barrier that fails breaks the group */
     int64_t timeout = ddp_group_timeout(group), began = now_ms();
@@ -42,7 +42,7 @@ int replica_agree_late(struct ddp_group *group, int rc,
     struct ddp_request *r = ddp_ibarrier(group, &ignored);
     while (r && !done && ddp_wait_for(r, turn_ms, &done, &ignored) == 0) {
         if (!done && on_late)
-            on_late(arg, (double)(now_ms() - began) / 1000);
+            on_late(arg, (int)((now_ms() - began) / 1000));
         turn_ms = TELL_MS;
     }
     ddp_group_set_timeout(group, timeout);

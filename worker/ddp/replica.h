@@ -39,11 +39,12 @@ int replica_agree(struct ddp_group *group, int rc, int *culprit, struct ddp_err 
 
 /* The same after what may take long on some ranks, such as reading from a slow file
  * system: waits for them for REPLICA_PATIENCE timeouts of the group, unless one dies.
- * Meanwhile, after 5 s and then once a minute, on_late(arg, seconds so far); NULL: no. */
+ * While it waits, each rank calls on_late(arg, seconds waited) after 5 s, then every
+ * minute. on_late may be NULL. */
 enum { REPLICA_PATIENCE = 12 };
 int replica_agree_late(struct ddp_group *group, int rc,
-                       void (*on_late)(void *arg, double seconds), void *arg,
-                       int *culprit, struct ddp_err *err);
+                       void (*on_late)(void *arg, int seconds), void *arg, int *culprit,
+                       struct ddp_err *err);
 
 /* Compares n numbers of each rank: `*i` is the first that differs from rank 0's on the
  * lowest rank that has such a one, `*other`; 0: all are alike. */

@@ -3,6 +3,7 @@
 
 #include "common/err.h"
 #include "common/idset.h"
+#include "common/mem.h"
 #include "common/scoped.h"
 
 #include <stdio.h>
@@ -76,11 +77,20 @@ static void add_awaited(const struct ddp_group *g, struct idset *ranks)
     }
 }
 
-bool group_is_late(struct ddp_group *g, int rank)
+bool group_tells_late(struct ddp_group *g, char *names, size_t size)
 {
+    int ignored, me = g->layout.rank, hosts = g->layout.nhosts;
+    const int tellers[] = {0, 1, layout_host(&g->layout, hosts > 1, &ignored)[0]};
     SCOPED(idset_finish) struct idset late = {0};
+    struct ddp_err why;
+    bool tells = me == tellers[0] || me == tellers[1] || me == tellers[2];
+    if (!tells)
+        return false;
     add_late(g, &late);
-    return idset_has(&late, rank);
+    for (size_t i = 0; i < ARRAY_LEN(tellers); i++)
+        tells &= tellers[i] >= me || idset_has(&late, tellers[i]);
+    list(g, &late, names, size);
+    return tells && idset_count(&late) > 0 && group_adopt_failure(g, &why) == 0;
 }
 
 void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err)

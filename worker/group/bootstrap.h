@@ -50,8 +50,9 @@ void bootstrap_pause(struct bootstrap *m, int *pause_ms, int most_ms);
 /* tcp://, on rank 0 that listens already. */
 int bootstrap_tcp_serve(struct bootstrap *m, int listener, struct ddp_err *err);
 
-/* tcp://, at an address that all ranks have found: on rank 0 there is a `listener`, or
- * -1. `word` shows others that this is their group. */
+/* tcp://, at an address that all ranks have found. Rank 0 passes its `listener`, or -1 to
+ * listen at `port`; the others pass -1. `word` becomes part of the group's name, so that
+ * ranks of another job are refused. */
 int bootstrap_at(const struct bootstrap *m, const char *addr, int port, const char *word,
                  int listener, struct ddp_err *err);
 

@@ -22,8 +22,8 @@ enum request_kind {
 struct patience {
     int64_t timeout_ms; /* 0: the group's */
     int64_t until;      /* now_ms() when to give up without an error; 0: never */
-    int64_t began;      /* 0: not yet; the times of a wait in several parts stay. Moved by
-                           those in which this process did not run */
+    int64_t began;      /* when the wait began; 0: not yet. Kept between the calls of
+                           ddp_wait_for(). Moved on by time in which we were stopped */
     int64_t looked;     /* when liveness was last checked */
     int64_t moved_ns;   /* when data moved last, and how often they had: */
     uint64_t moves;
@@ -173,9 +173,10 @@ const struct coll *awaited_coll(const struct ddp_group *g);
  * any, or because another library moves the data. */
 enum awaited { AWAITED_NOT, AWAITED_PERHAPS, AWAITED };
 enum awaited awaited_rank(const struct ddp_group *g, int local);
-/* And ddp_explain_wait(): the ranks that have not entered the collective, else those that
- * data are expected from. Asks the ranks of other hosts. */
-bool group_is_late(struct ddp_group *g, int rank); /* is it among the former? */
+/* Names the ranks that have not entered the current collective, for which it asks those
+ * of other hosts (up to 0.5 s). Returns whether this rank is to tell: the first of rank
+ * 0, rank 1 and the first rank of the second host that is not late itself. */
+bool group_tells_late(struct ddp_group *g, char *names, size_t size);
 
 /* ---- p2p.c: messages ----
  *

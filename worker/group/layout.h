@@ -31,12 +31,14 @@ static inline bool token_same(const unsigned char *a, const unsigned char *b)
     return !differ;
 }
 
+enum { HOST_NAME_BYTES = 68 };
+
 /* What a rank publishes. */
 struct card {
     char magic[8];
     uint64_t host; /* a hash of what the ranks of a host have in common, and no other */
     uint64_t members; /* of a group made from another: a hash of their list */
-    char host_name[68], addr[48];
+    char host_name[HOST_NAME_BYTES], addr[48];
     int32_t port; /* at `addr` */
     unsigned char token[TOKEN_BYTES];
 };
@@ -64,7 +66,7 @@ struct layout {
     int nhosts;
     int *by_host;    /* owned: the ranks, host by host */
     int *host_start; /* owned: where each host begins in by_host, and the last ends */
-    char (*host_names)[68]; /* owned: as in the cards */
+    char (*host_names)[HOST_NAME_BYTES]; /* owned: as in the cards */
     int *world_ranks; /* owned: the ranks' numbers in the first group of the family; NULL
                          where they are the same */
 };

@@ -14,8 +14,9 @@
 size_t type_size(enum ddp_type type);
 const char *type_name(enum ddp_type type);
 const char *op_name(enum ddp_op op);
-bool reduce_known(enum ddp_type type, enum ddp_op op);    /* are they in the tables? */
-bool reduce_sensible(enum ddp_type type, enum ddp_op op); /* then: no bits of floats */
+bool reduce_known(enum ddp_type type, enum ddp_op op); /* are they in the tables? */
+/* False for DDP_BAND, DDP_BOR and DDP_BXOR of floats. Both are known. */
+bool reduce_sensible(enum ddp_type type, enum ddp_op op);
 
 /* out = a op b, without the division of DDP_AVG. out may be a or b. */
 void reduce_two(void *out, const void *a, const void *b, size_t count, enum ddp_type type,

@@ -106,7 +106,7 @@ struct accepted {
     } received;
 };
 
-/* What this rank has of another one. */
+/* State kept for one other rank. */
 struct peer {
     struct stream streams[TCP_ALL_CHANNELS];
     uint64_t reported; /* my last call that was reported to it */
@@ -252,7 +252,7 @@ void tcp_streams_follow(struct tcp_streams *s, unsigned n);
 
 /* ---- among tcp.c, tcp_connect.c and tcp_notify.c ---- */
 
-/* Made when first asked for, without a connection. */
+/* Allocated at the first call; opens no connection. */
 struct peer *tcp_peer(struct tcp *n, int rank);
 static inline struct stream *tcp_stream(struct tcp *n, int rank, enum tcp_channel ch)
 {

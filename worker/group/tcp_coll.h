@@ -9,7 +9,8 @@
 
 #include "worker/group/tcp.h"
 
-/* Above it: a ring or a chain; between two: PAIR_BYTES, with the same sums. */
+/* Up to RING_BYTES recursive doubling or a tree, above it a ring or a chain. A team of
+ * two changes at PAIR_BYTES; the sums are the same. */
 enum { RING_BYTES = 32768, PAIR_BYTES = 131072 };
 
 /* A message: the sender's call, which the receiver compares with its own, then a list of

@@ -23,6 +23,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -211,7 +212,8 @@ int tcp_connect(struct tcp *n, int rank, enum tcp_channel ch, int wait_ms,
     if (!c) {
         c = xcalloc(1, sizeof *c);
         *c = (struct connecting){.rank = rank, .ch = ch, .fd = -1, .pause_ms = PAUSE_MS};
-        *at = c; /* now whole: tcp_close_copies() */
+        atomic_thread_fence(memory_order_release); /* tcp_close_copies(), after a fork */
+        *at = c;
     }
     if (c->fd < 0 && now_ms() < c->again_ms)
         return 0;

@@ -15,6 +15,7 @@
 #include "common/sock.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -99,6 +100,7 @@ static void accept_some(struct tcp *n)
         struct accepted *c = xcalloc(1, sizeof *c);
         *c = (struct accepted){
             .next = n->accepted, .fd = fd, .until_ms = now_ms() + HELLO_MS};
+        atomic_thread_fence(memory_order_release); /* tcp_close_copies(), after a fork */
         n->accepted = c;
     }
 }

@@ -30,7 +30,7 @@ struct maps {
 };
 
 struct conv_plan {
-    struct conv_shape s; /* with its stride */
+    struct conv_shape s; /* stride is 1 or more here */
     const struct conv_method *method;
     int winograd, squares; /* vector_winograd.c: m, or 0; how many at a time */
     int rows;              /* vector_direct.c: rows of outputs at a time */

@@ -85,13 +85,20 @@ bool progress_flush(struct progress *p)
     return false;
 }
 
+void progress_erase(struct progress *p)
+{
+    if (p->drawn) {
+        fputs("\033[K", p->out);
+        progress_flush(p);
+    }
+    p->drawn = false;
+}
+
 void progress_say(struct progress *p, const char *fmt, ...)
 {
     if (!p->out)
         return;
-    if (p->drawn) /* erase the bar */
-        fputs("\033[K", p->out);
-    p->drawn = false;
+    progress_erase(p);
     va_list ap;
     va_start(ap, fmt);
     vfprintf(p->out, fmt, ap);

@@ -37,6 +37,9 @@ void progress_init(struct progress *p, FILE *out, enum progress_mode mode, int e
 void progress_say(struct progress *p, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Erases the bar, before a line to stderr. */
+void progress_erase(struct progress *p);
+
 /* What was printed beside it. False: it does not arrive. */
 bool progress_flush(struct progress *p);
 

@@ -38,7 +38,7 @@ def a_rank_that_reads_its_data_for_long_is_waited_for():
     with socket.create_server(address):  # the place is another job's now
         results = job.wait()
     assert [r.code for r in results] == [0, 0], results
-    said = "ddp-train: waiting, as for a slow file system: rank %d on "
+    said = "ddp-train: note: waiting for rank %d on "
     assert results[0].err.startswith(said % 1) and results[0].err.count("\n") == 1, results
     assert results[1].err == "", results
 
@@ -46,7 +46,7 @@ def a_rank_that_reads_its_data_for_long_is_waited_for():
 def rank_0_is_waited_for_and_rank_1_says_so():
     results = late_data(late=0).wait()
     assert [r.code for r in results] == [0, 0], results
-    assert results[0].err == "" and "system: rank 0 on " in results[1].err, results
+    assert results[0].err == "" and "waiting for rank 0 on " in results[1].err, results
 
 
 def a_rank_that_ends_while_it_reads_its_data_is_told_of():

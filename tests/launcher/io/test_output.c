@@ -294,7 +294,8 @@ LOOP_TEST(each_rank_has_its_files, ARRAY_LEN(patterns))
 {
     to_files();
     char *pattern = xasprintf("%s/%s", folder, patterns[_i].pattern);
-    ck_assert_ptr_nonnull(make(&(struct opts){.output_filename = pattern}, 3, true));
+    struct opts opts = {.output_filename = pattern}; /* as long as the output */
+    ck_assert_ptr_nonnull(make(&opts, 3, true));
     feed(2, OUT_STDOUT, "ha");
     feed(2, OUT_STDERR, "oops\n");
     feed(2, OUT_STDOUT, "lf");

@@ -115,8 +115,7 @@ static const char *endpoint(const struct rank_facts *f, const char *scheme, char
 }
 
 TEXT(jax_coordinator, endpoint(f, "", buf))
-/* Open MPI 4 refuses connections to other jobs, as the one that spawned it, if it is set
- */
+/* If it is set, Open MPI 4 refuses connections to other jobs. */
 TEXT(hnp_uri, f->spawned ? NULL : endpoint(f, "0.0;tcp://", buf))
 TEXT(jax_device, f->gpu ? "0" : NULL)
 TEXT(ompi_version, "4.1.4")

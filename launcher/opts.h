@@ -132,10 +132,9 @@ struct opts {
     enum elastic_mode elastic; /* what ranks do that are left when others are lost */
     const char *health_check;  /* --health-check; NULL: none */
     int64_t health_timeout_ms; /* default 30 s */
-    const char
-        *spawn_number;      /* "2": the second job that ranks of another job have started
-                               by MPI_Comm_spawn(), "2.1": the first one that ranks of
-                               that have (spawned.h); NULL: started otherwise */
+    /* A job that ranks of another one have started by MPI_Comm_spawn() (spawned.h): "2",
+     * the second of them, or "2.1", the first one of that; NULL: started otherwise. */
+    const char *spawn_number;
     struct strv spawn_keys; /* then for its PMI: "KEY=VALUE" */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;

@@ -5,12 +5,24 @@
 
 #include <stdlib.h>
 
-/* Takes a variable out of the environment; malloc'ed. NULL: it is not set. */
-static char *take_variable(const char *name)
+/* Moves a variable out of the environment to o->texts. NULL: it is not set. */
+static const char *take(struct opts *o, const char *name)
 {
     char *value = xstrdup(getenv(name));
+    if (value)
+        strv_push_nodup(&o->texts, value);
     unsetenv(name);
     return value;
+}
+
+static void take_lines(struct opts *o, const char *name, struct strv *lines)
+{
+    const char *at = take(o, name);
+    while (at && *at) {
+        size_t n = strcspn(at, "\n");
+        strv_push_nodup(lines, xstrndup(at, n));
+        at += n + (at[n] == '\n');
+    }
 }
 
 /* Placement, restarts, limits, reports and listings are the other ddprun's, also those of
@@ -30,48 +42,50 @@ static void leave_out(struct opts *o)
     o->grow = GROW_AT_RESTART;
     o->store_port = o->master_port = o->addr_port = 0;
     o->master_addr = NULL;
+    o->module = false;
+    o->input = INPUT_NONE;
+    o->pty = PTY_OFF;
+}
+
+static void use_hosts(struct opts *o, const char *hosts)
+{
+    o->oversubscribe = true;
+    o->hosts = *hosts ? hosts : NULL;
+    o->hosts_by = NULL;
+    if (!*hosts) {
+        o->alloc = "local";
+        o->hostfile = NULL;
+    }
+    if (o->bind_to == BIND_AUTO) /* CPUs are shared with the ranks that run already */
+        o->bind_to = BIND_NONE;
+}
+
+/* Output beside that of the other job. */
+static void set_output_apart(struct opts *o)
+{
+    if (o->tag_output == TAG_AUTO)
+        o->tag_output = TAG_ON;
+    if (!o->output_filename)
+        return;
+    char *name = xasprintf("%s.spawned%s", o->output_filename, o->spawn_number);
+    strv_push_nodup(&o->texts, name);
+    o->output_filename = name;
 }
 
 bool spawned_take(struct opts *o)
 {
-    OWNED char *keys = take_variable(SPAWNED_KEYS);
-    char *number = take_variable(SPAWNED_NUMBER), *hosts = take_variable(SPAWNED_HOSTS);
-    if (number)
-        strv_push_nodup(&o->texts, number);
-    if (hosts)
-        strv_push_nodup(&o->texts, hosts);
-    char *wdir = take_variable(SPAWNED_WDIR);
-    if (wdir)
-        strv_push_nodup(&o->texts, wdir);
-    if (!number || !hosts)
+    const char *hosts = take(o, SPAWNED_HOSTS), *wdir = take(o, SPAWNED_WDIR);
+    o->spawn_number = take(o, SPAWNED_NUMBER);
+    if (!o->spawn_number || !hosts)
         return false;
+    take_lines(o, SPAWNED_KEYS, &o->spawn_keys);
+    take_lines(o, SPAWNED_APPS, &o->apps);
+    leave_out(o);
+    use_hosts(o, hosts);
+    set_output_apart(o);
     if (wdir)
         o->wdir = wdir;
-    o->spawn_number = number;
-    leave_out(o);
-    if (*hosts) {
-        o->hosts = hosts;
-        o->hosts_by = NULL;
-    } else {
-        o->alloc = "local";
-        o->hostfile = o->hosts = NULL;
-    }
-    char *rest = keys;
-    for (char *line = keys ? strtok_r(keys, "\n", &rest) : NULL; line;
-         line = strtok_r(NULL, "\n", &rest))
-        strv_push(&o->spawn_keys, line);
-    o->oversubscribe = true;
-    o->module = false;
-    if (o->bind_to == BIND_AUTO) /* CPUs are shared with the ranks that run already */
-        o->bind_to = BIND_NONE;
-    o->input = INPUT_NONE;
-    o->pty = PTY_OFF;
-    if (o->tag_output == TAG_AUTO)
-        o->tag_output = TAG_ON;
-    if (o->output_filename) {
-        char *name = xasprintf("%s.spawned%s", o->output_filename, o->spawn_number);
-        strv_push_nodup(&o->texts, name);
-        o->output_filename = name;
-    }
+    if (o->apps.n > 0) /* as programs_find() */
+        o->preload = NULL;
     return true;
 }

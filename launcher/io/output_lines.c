@@ -46,13 +46,10 @@ static void make_tag(struct output *o, int rank)
 {
     struct rank *r = &o->ranks[rank];
     const char *host = o->hosts->in_tag(rank, o->arg);
-    r->tag = xstrdup("");
-    if (o->tags && o->opts->spawn_number)
-        xappendf(&r->tag, "[%s:%d", o->opts->spawn_number, rank);
-    else if (o->tags)
-        xappendf(&r->tag, "[%d", rank);
-    if (o->tags)
-        xappendf(&r->tag, "%s%s] ", host ? " " : "", host ? host : "");
+    const char *job = o->opts->spawn_number;
+    r->tag = o->tags ? xasprintf("[%s%s%d%s%s] ", job ? job : "", job ? ":" : "", rank,
+                                 host ? " " : "", host ? host : "")
+                     : xstrdup("");
     r->ntag = strlen(r->tag);
 }
 

@@ -34,7 +34,7 @@ enum terminal_mode {
 
 /* Does nothing in the background, or if stdin is no terminal. */
 void terminal_set(struct terminal *t, enum terminal_mode mode);
-/* From now on another process writes lines to it, too: a newline begins one. */
+/* From now on another process writes to it, too: newlines are translated for it. */
 void terminal_share(struct terminal *t);
 
 #endif

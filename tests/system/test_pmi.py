@@ -26,7 +26,7 @@ class Pmi(launch.LaunchTest):
     def test_clients_of_both_dialects_spawn(self):
         """Beside options of which the spawned job has others."""
         expected = [f"[1:{r}] port a b=c; {args} ({number} of 3)" for r, args, number in (
-            (0, "['x y', '; =']", 0), (1, "['x y', '; =']", 0), (2, "[]", 1))]
+            (0, "['x y', '; =', ':']", 0), (1, "['x y', '; =', ':']", 0), (2, "[]", 1))]
         os.mkdir(self.path("in"))
         for dialect, *options in ("1", "2", ("1", "--wdir", "in"), ("2", "--max-restarts", "1", "--report")):
             with self.subTest(dialect):

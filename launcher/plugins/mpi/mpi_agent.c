@@ -208,7 +208,7 @@ static int handle_frame(void *state, const struct frame *f, struct ddp_err *err)
     return 0;
 }
 
-/* What is of use only to a rank that runs. */
+/* For ranks that run: it starts no PMIx server. */
 static int handle_answer(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct mpi_service *w = ((struct mpi_node *)state)->service;

@@ -312,9 +312,9 @@ bool pmi_server_exited(struct pmi_server *s, uint32_t local)
 /* "KEY=VALUE" */
 static void put_entry(struct pmi_server *s, const char *entry)
 {
-    OWNED char *key = xstrndup(entry, strcspn(entry, "="));
-    const char *value = entry + strlen(key);
-    pmi_keys_put(&s->keys, key, *value ? value + 1 : value);
+    size_t n = strcspn(entry, "=");
+    OWNED char *key = xstrndup(entry, n);
+    pmi_keys_put(&s->keys, key, entry + n + (entry[n] == '='));
 }
 
 struct pmi_server *

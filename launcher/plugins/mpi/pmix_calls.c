@@ -16,7 +16,6 @@
 
 #include <poll.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -75,9 +74,12 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
                                    .cbdata = cbdata});
 }
 
-static bool is_ours(const pmix_proc_t *proc)
+static bool all_own(const pmix_proc_t procs[], size_t n)
 {
-    return strcmp(proc->nspace, self->serve.nspace) == 0;
+    size_t i = 0;
+    while (i < n && pmix_is_own(self, &procs[i]))
+        i++;
+    return i == n;
 }
 
 static int local_status(const pmix_info_t info[], size_t n)
@@ -100,14 +102,14 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs,
                           .nranks = (uint32_t)nprocs,
                           .answer.give = give,
                           .cbdata = cbdata};
+    if (!all_own(procs, nprocs)) {
+        c.kind = CALL_RELATED;
+        c.procs = xmemdup(procs, nprocs * sizeof *procs);
+        c.nprocs = nprocs;
+        c.nranks = 0;
+        return post(c);
+    }
     for (size_t i = 0; i < nprocs; i++) {
-        if (!is_ours(&procs[i])) {
-            c.kind = CALL_RELATED;
-            c.procs = xmemdup(procs, nprocs * sizeof *procs);
-            c.nprocs = nprocs;
-            c.nranks = 0;
-            return post(c);
-        }
         if (procs[i].rank == PMIX_RANK_WILDCARD)
             c.nranks = 0;
     }
@@ -121,11 +123,12 @@ static pmix_status_t on_fence(const pmix_proc_t procs[], size_t nprocs,
 static pmix_status_t on_modex(const pmix_proc_t *proc, const pmix_info_t info[],
                               size_t ninfo, pmix_modex_cbfunc_t give, void *cbdata)
 {
-    return post((struct pmix_call){.kind = CALL_MODEX,
-                                   .rank = proc->rank,
-                                   .text = is_ours(proc) ? NULL : xstrdup(proc->nspace),
-                                   .answer.give = give,
-                                   .cbdata = cbdata});
+    return post(
+        (struct pmix_call){.kind = CALL_MODEX,
+                           .rank = proc->rank,
+                           .text = pmix_is_own(self, proc) ? NULL : xstrdup(proc->nspace),
+                           .answer.give = give,
+                           .cbdata = cbdata});
 }
 
 /* A modex request of another node about a local rank. */
@@ -193,10 +196,7 @@ static pmix_status_t on_connect(const pmix_proc_t procs[], size_t nprocs,
                                 const pmix_info_t info[], size_t ninfo,
                                 pmix_op_cbfunc_t done, void *cbdata)
 {
-    size_t i = 0;
-    while (i < nprocs && is_ours(&procs[i]))
-        i++;
-    if (i == nprocs)
+    if (all_own(procs, nprocs))
         return PMIX_OPERATION_SUCCEEDED;
     return post((struct pmix_call){.kind = CALL_RELATED,
                                    .connects = true,

@@ -1,8 +1,8 @@
-/* launcher/plugins/mpi/pmix_fence.c - fence and direct modex across nodes
+/* launcher/plugins/mpi/pmix_fence.c - fence and direct modex across nodes, and spawn
  *
  * A fence sends the data of the local ranks and returns with that of all; a direct modex
- * is a request to the node of one rank, and its answer. Until then libpmix's completion
- * function is kept.
+ * is a request to the node of one rank, and its answer; a spawn is one to the launcher.
+ * Until then libpmix's completion function is kept.
  */
 #define LOG_SUBSYS "pmix"
 #include "launcher/plugins/mpi/pmix_impl.h"

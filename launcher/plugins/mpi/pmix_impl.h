@@ -14,6 +14,7 @@
 #include <pmix_server.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 enum pmix_call_kind {
     CALL_JOINED,
@@ -33,7 +34,7 @@ enum pmix_call_kind {
 struct pmix_call {
     enum pmix_call_kind kind;
     uint32_t rank; /* the calling rank; CALL_MODEX, CALL_ANSWER: the one asked about */
-    int status;    /* CALL_ABORT, CALL_FENCE, CALL_ANSWER, CALL_PUBLISH */
+    int status;    /* CALL_ABORT, _FENCE, _ANSWER, _PUBLISH, _RELATED */
     char *text;    /* owned: CALL_ABORT; CALL_MODEX: the namespace, if not ours */
     void *data;    /* owned */
     size_t size;   /* of `data` */
@@ -83,18 +84,23 @@ struct pmix_server {
     struct event *check;       /* owned: timer for warnings */
     struct pmix_call *aborts;  /* owned: not sent yet */
     struct event *abort_timer; /* owned: for them */
-    struct pmix_pending *fences, *modexes; /* owned: not answered yet */
+    /* owned: not answered yet */
+    struct pmix_pending *fences, *modexes, *spawns;
+    struct related_op *related;
+    struct pmix_lookup *lookups;
+    struct event *lookup_timer;   /* owned */
     struct pmix_count *counts;    /* owned: number of operations per set of ranks */
-    struct pmix_pending *spawns;  /* owned: likewise */
-    struct related_op *related;   /* owned: likewise */
-    struct foreign_rank *foreign; /* owned: what ranks of other jobs committed */
+    struct foreign_rank *foreign; /* owned: what ranks of other jobs have committed */
     struct strv known;            /* namespaces of other jobs that are registered */
     struct pmix_name *names;      /* owned: published here */
-    struct pmix_lookup *lookups;  /* owned: not answered yet */
-    struct event *lookup_timer;   /* owned */
     uint32_t last_id;
     bool inited;
 };
+
+static inline bool pmix_is_own(const struct pmix_server *s, const pmix_proc_t *proc)
+{
+    return strcmp(proc->nspace, s->serve.nspace) == 0;
+}
 
 /* pmix_calls.c: the callbacks for PMIx_server_init(). */
 pmix_server_module_t *pmix_calls_begin(struct pmix_server *s);

@@ -132,7 +132,7 @@ void names_unpublish(struct pmix_server *s, const struct pmix_call *c)
 
 /* --- messages ----------------------------------------------------------------------- */
 
-static bool on_question(struct pmix_server *s, struct unpack *u)
+static bool on_lookup(struct pmix_server *s, struct unpack *u)
 {
     OWNED char *nspace = unpack_str(u);
     uint32_t node = unpack_u32(u), id = unpack_u32(u);
@@ -169,7 +169,7 @@ static void load_value(pmix_pdata_t *d, pmix_data_type_t type, const struct unpa
         d->value.data.bo = (pmix_byte_object_t){.bytes = copy, .size = value->n};
 }
 
-static bool on_answer(struct pmix_server *s, struct unpack *u)
+static bool on_found(struct pmix_server *s, struct unpack *u)
 {
     OWNED char *nspace = unpack_str(u);
     uint32_t node = unpack_u32(u), id = unpack_u32(u);
@@ -214,8 +214,8 @@ static bool on_new_name(struct pmix_server *s, struct unpack *u)
 
 bool names_on_message(struct pmix_server *s, enum related_what what, struct unpack *u)
 {
-    return what == RELATED_LOOKUP     ? on_question(s, u)
-           : what == RELATED_FOUND    ? on_answer(s, u)
+    return what == RELATED_LOOKUP     ? on_lookup(s, u)
+           : what == RELATED_FOUND    ? on_found(s, u)
            : what == RELATED_NEW_NAME ? on_new_name(s, u)
                                       : false;
 }

@@ -37,6 +37,7 @@ struct related_op {
     bool ready;              /* ... it is of all */
     bool first;              /* this node is the first of them: it sends their part */
     struct part *parts;      /* owned */
+    int status;              /* of this job's fence */
     bool connects;
     pmix_op_cbfunc_t done;    /* of a connect */
     pmix_modex_cbfunc_t give; /* of a fence */
@@ -63,7 +64,7 @@ static int compare_procs(const void *a, const void *b)
 
 static bool is_own(const struct related_op *op, size_t i)
 {
-    return strcmp(op->procs[i].nspace, op->server->serve.nspace) == 0;
+    return pmix_is_own(op->server, &op->procs[i]);
 }
 
 /* Operations of the same ranks are numbered: each server counts its own. */
@@ -133,14 +134,21 @@ static struct part *part_of(const struct related_op *op, const char *nspace)
     return NULL;
 }
 
-static void keep_rank(struct pmix_server *s, const char *nspace, uint32_t rank,
-                      const void *data, size_t size)
+static struct foreign_rank *find_foreign(const struct pmix_server *s, const char *nspace,
+                                         uint32_t rank)
 {
     struct foreign_rank *r;
     LL_FOREACH (s->foreign, r) {
         if (r->rank == rank && strcmp(r->nspace, nspace) == 0)
             break;
     }
+    return r;
+}
+
+static void keep_rank(struct pmix_server *s, const char *nspace, uint32_t rank,
+                      const void *data, size_t size)
+{
+    struct foreign_rank *r = find_foreign(s, nspace, rank);
     if (!r) {
         r = xcalloc(1, sizeof *r);
         r->nspace = xstrdup(nspace);
@@ -175,9 +183,9 @@ static void end_connect(struct related_op *op)
 {
     struct ddp_err err;
     const struct part *p;
-    pmix_status_t rc = PMIX_SUCCESS;
+    pmix_status_t rc = op->status;
     LL_FOREACH (op->parts, p) {
-        if (register_job(op->server, p, &err) < 0) {
+        if (rc == PMIX_SUCCESS && register_job(op->server, p, &err) < 0) {
             log_warn("ranks of two jobs cannot connect: %s", err.text);
             rc = PMIX_ERROR;
         }
@@ -192,7 +200,7 @@ static void end_fence(struct related_op *op)
     pack_bytes(&all, op->mine.p, op->mine.n);
     LL_FOREACH (op->parts, p)
         pack_bytes(&all, p->data.p, p->data.n);
-    op->give(PMIX_SUCCESS, (const char *)all.p, all.n, op->cbdata, free, all.p);
+    op->give(op->status, (const char *)all.p, all.n, op->cbdata, free, all.p);
 }
 
 static void check(struct related_op *op)
@@ -235,6 +243,7 @@ static void on_own_part(pmix_status_t status, const char *data, size_t size, voi
     pack_bytes(&op->mine, data, size);
     if (release)
         release(release_data);
+    op->status = status;
     op->ready = true;
     if (op->first)
         send_part(op);
@@ -244,6 +253,7 @@ static void on_own_part(pmix_status_t status, const char *data, size_t size, voi
 static void fence_own_ranks(struct related_op *op)
 {
     struct pmix_call c = {.kind = CALL_FENCE,
+                          .status = op->status,
                           .data = op->mine.p,
                           .size = op->mine.n,
                           .ranks = op->ranks,
@@ -292,6 +302,7 @@ void related_begin(struct pmix_server *s, struct pmix_call *c)
                               .id = ++s->last_id,
                               .procs = c->procs,
                               .nprocs = c->nprocs,
+                              .status = c->status,
                               .connects = c->connects,
                               .cbdata = c->cbdata};
     c->procs = NULL;
@@ -316,11 +327,7 @@ void related_begin(struct pmix_server *s, struct pmix_call *c)
 
 void related_modex(struct pmix_server *s, const struct pmix_call *c)
 {
-    const struct foreign_rank *r;
-    LL_FOREACH (s->foreign, r) {
-        if (r->rank == c->rank && strcmp(r->nspace, c->text) == 0)
-            break;
-    }
+    const struct foreign_rank *r = find_foreign(s, c->text, c->rank);
     void *copy = r && r->data.n > 0 ? xmemdup(r->data.p, r->data.n) : NULL;
     c->answer.give(r ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND, copy, r ? r->data.n : 0,
                    c->cbdata, free, copy);

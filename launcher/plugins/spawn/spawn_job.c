@@ -8,6 +8,7 @@
  * This job lasts until the spawned ones have ended. One that fails ends it.
  */
 #define LOG_SUBSYS "spawn"
+#include "common/apps.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -28,7 +29,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
-/* ms: how much longer than --grace a spawned ddprun may take to end; processes */
+/* ms: how much longer than --grace a spawned ddprun may take to end; the most processes
+ */
 enum { END_MS = 10000, SPAWN_MAX = 10000000 };
 
 extern char **environ;
@@ -61,11 +63,6 @@ static void answer(struct spawned_job *s, const char *job)
     struct msg_spawn_result m = s->asked;
     m.job = msg_text(job);
     job_send(s->owner->j, s->node, MSG_SPAWN_RESULT, &m);
-}
-
-static void refuse(struct job *j, unsigned node, const struct msg_spawn *m)
-{
-    job_send(j, node, MSG(spawn_result, m->service, m->rank, m->id));
 }
 
 static void spawned_free(struct spawned_job *s)
@@ -117,7 +114,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
 
 /* --- its link ----------------------------------------------------------------------- */
 
-/* To all nodes, and to all related jobs but the one that it comes from. */
+/* To all nodes, and to the related jobs that have a link with this one, but `from`. */
 static void pass_on(struct spawn_state *g, const struct msg_related *m,
                     const struct link *from)
 {
@@ -174,18 +171,19 @@ static const struct link_events link_events = {on_frame, on_closed};
 
 /* --- its start ---------------------------------------------------------------------- */
 
-static void push_programs(struct strv *argv, const struct msg_spawn *m)
+/* All words, in `apps` where each program but the first begins. Returns the number of
+ * processes. */
+static uint64_t push_programs(struct strv *words, struct strv *apps,
+                              const struct msg_spawn *m)
 {
+    uint64_t n = 0;
     for (uint32_t i = 0; i < m->nprograms; i++) {
-        const struct spawn_program *p = &m->programs[i];
         if (i > 0)
-            strv_push(argv, ":");
-        strv_push(argv, "-np");
-        strv_pushf(argv, "%u", p->n);
-        if (m->nprograms == 1)
-            strv_push(argv, "--");
-        strv_push_all(argv, p->argv.v);
+            apps_add(apps, (unsigned)n, words->n);
+        strv_push_all(words, m->programs[i].argv.v);
+        n += m->programs[i].n;
     }
+    return n;
 }
 
 /* Open MPI sends its own variables of the rank, some of which ddprun has set. */
@@ -199,20 +197,25 @@ static void push_exports(struct strv *argv, const struct strv *env)
     }
 }
 
+static void set_lines(struct strv *env, const char *name, const struct strv *lines)
+{
+    OWNED char *text = NULL;
+    for (size_t i = 0; i < lines->n; i++)
+        xappendf(&text, "%s\n", lines->v[i]);
+    strv_env_set(env, name, text);
+}
+
 static void push_variables(struct strv *env, const struct spawn_state *g,
                            const char *hosts, const struct msg_spawn *m)
 {
     const char *own = g->j->opts->spawn_number;
-    OWNED char *keys = NULL,
-               *number = xasprintf("%s%s%d", own ? own : "", own ? "." : "", g->count);
-    for (size_t i = 0; i < m->keys.n; i++)
-        xappendf(&keys, "%s\n", m->keys.v[i]);
+    OWNED char *number =
+        own ? xasprintf("%s.%d", own, g->count) : xasprintf("%d", g->count);
     strv_push_all(env, environ);
     strv_env_set(env, SPAWNED_NUMBER, number);
     strv_env_set(env, SPAWNED_HOSTS, hosts);
-    if (m->programs[0].wdir)
-        strv_env_set(env, SPAWNED_WDIR, m->programs[0].wdir);
-    strv_env_set(env, SPAWNED_KEYS, keys);
+    strv_env_set(env, SPAWNED_WDIR, m->programs[0].wdir);
+    set_lines(env, SPAWNED_KEYS, &m->keys);
 }
 
 /* Start its ddprun, whose descriptor CHILD_EXTRA_FD is its end of the link. */
@@ -221,13 +224,17 @@ static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
 {
     struct job *j = s->owner->j;
     int pair[2];
-    SCOPED(strv_finish) struct strv argv = {0}, env = {0};
+    SCOPED(strv_finish) struct strv argv = {0}, env = {0}, words = {0}, apps = {0};
     OWNED char *self = realpath("/proc/self/exe", NULL);
     strv_push(&argv, "ddprun");
     strv_push_all(&argv, j->opts->passed.v ? j->opts->passed.v : (char *[]){NULL});
     push_exports(&argv, &m->env);
-    push_programs(&argv, m);
+    strv_push(&argv, "-np");
+    strv_pushf(&argv, "%u", (unsigned)push_programs(&words, &apps, m));
+    strv_push(&argv, "--");
+    strv_push_all(&argv, words.v);
     push_variables(&env, s->owner, hosts, m);
+    set_lines(&env, SPAWNED_APPS, &apps);
     if (!self || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(err, "cannot start another ddprun");
     struct child_spec spec = {.path = self,
@@ -275,21 +282,23 @@ static void start_spawned(struct spawn_state *g, unsigned node, const struct msg
     s->ranks_on = xcalloc(j->alloc->nnodes, sizeof *s->ranks_on);
     DL_APPEND(g->jobs, s);
     g->count++;
-    unsigned n = 0;
-    for (uint32_t i = 0; i < m->nprograms && n <= SPAWN_MAX; i++)
-        n += m->programs[i].n < SPAWN_MAX ? m->programs[i].n : SPAWN_MAX;
-    OWNED char *hosts = n < SPAWN_MAX ? place(s, n, m->programs[0].hosts, &err) : NULL;
-    if (n >= SPAWN_MAX)
-        err_set(&err, "%u processes are too many", n);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < m->nprograms; i++)
+        n += m->programs[i].n;
+    OWNED char *hosts = NULL;
+    if (n > SPAWN_MAX)
+        err_set(&err, "%llu processes are too many", (unsigned long long)n);
+    else
+        hosts = place(s, (unsigned)n, m->programs[0].hosts, &err);
     if (hosts && start_ddprun(s, m, hosts, &err) == 0) {
-        log_info("rank %u spawns %u of '%s' on %s", m->rank, n, s->name,
+        log_info("rank %u spawns %u of '%s' on %s", m->rank, (unsigned)n, s->name,
                  *hosts ? hosts : "this host");
         job_share_terminal(j);
         return;
     }
     log_error("rank %u cannot spawn '%s': %s", m->rank, s->name, err.text);
+    answer(s, NULL);
     spawned_free(s);
-    refuse(j, node, m);
 }
 
 static int handle_spawn(void *state, unsigned node, const struct frame *f,
@@ -302,7 +311,7 @@ static int handle_spawn(void *state, unsigned node, const struct frame *f,
     if (g->j->state == JOB_RUNNING)
         start_spawned(g, node, m);
     else
-        refuse(g->j, node, m);
+        job_send(g->j, node, MSG(spawn_result, m->service, m->rank, m->id));
     return 0;
 }
 

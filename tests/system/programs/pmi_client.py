@@ -146,7 +146,7 @@ def spawn_1():
                               f"spawnssofar={number}", *words, "preput_num=1", "preput_key_0=PARENT",
                               f"preput_val_0={PORT}", "info_num=1", "info_key_0=wdir", "info_val_0=/",
                               "endcmd"])
-        wire.sendall((request(1, 2, sys.executable, *ARGS, "x y", "; =") + "\n").encode())
+        wire.sendall((request(1, 2, sys.executable, *ARGS, "x y", "; =", ":") + "\n").encode())
         assert ask_1(request(2, 1, sys.executable, *ARGS))["rc"] == "0"
         wire.sendall((request(1, 1, "true") + "\n").encode())
         assert ask_1(request(2, 0, "true"))["rc"] != "0"
@@ -167,7 +167,7 @@ def spawn_2():
                      "infokey0": "wdir", "infoval0": "/"}
             return "".join(f"{k}={str(v).replace(';', ';;')};" for k, v in words.items())
         body = (f"cmd=spawn;thrid=9;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0={PORT.replace(';', ';;')};"
-                + program(2, *ARGS, "x y", "; =") + program(1, *ARGS))
+                + program(2, *ARGS, "x y", "; =", ":") + program(1, *ARGS))
         wire.sendall(f"{len(body):6}{body}".encode())
         answer = answer_2()
         assert answer["cmd"] == "spawn-response" and answer["thrid"] == "9" and answer["rc"] == "0", answer

@@ -1,6 +1,6 @@
 /* hold_start.c - preloaded into ddprun: the thread of an agent that has started a rank
- * tells nobody of it before the file $HOLD_START_UNTIL.N exists, with N as of how many
- * starts before; stat() of the file $HOLD_STAT, and making files in the directory
+ * tells nobody of it before the file $HOLD_START_UNTIL.N exists, where N is the number of
+ * earlier starts; stat() of the file $HOLD_STAT, and making files in the directory
  * $HOLD_MKOSTEMP, do not return, as on a dead file server; nor, in a rank of the first
  * attempt, a rename to $HOLD_RENAME
  */

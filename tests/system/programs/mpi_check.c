@@ -165,7 +165,7 @@ static void meet(MPI_Comm other, int spawned)
     MPI_Comm_free(&all);
 }
 
-/* All ranks spawn three together: which of them fails or waits is said by `what`. */
+/* All ranks together spawn three processes, which do what `what` says. */
 static void spawn_some(char *program, char *what)
 {
     MPI_Comm children;
@@ -205,8 +205,8 @@ static int spawned(MPI_Comm parent, int argc, char **argv)
     return 0;
 }
 
-/* Rank 0 publishes where it can be reached, and rank 1 connects to it, twice; a name that
- * nobody has published is not found. */
+/* Rank 0 publishes its port, and rank 1 looks it up and connects, twice. MPI_Lookup_name
+ * fails for a name that is not published. */
 static void names(void)
 {
     char port[MPI_MAX_PORT_NAME];

@@ -5,7 +5,8 @@
 
 First table: from exec of the launcher to its exit, all ranks on this machine, the rounds of all
 contenders in turn. `ddprun` starts our library's hello, mpirun and Hydra that of their MPI; in
-the last rows ddprun starts MPI's own programs. Second: the slowest rank's MPI_Init, under
+the last rows ddprun starts MPI's own programs; in "all of hwloc" ddprun-pmix looks for displays and OpenCL
+devices, too, as libpmix does by itself. Second: the slowest rank's MPI_Init, under
 mpirun and under ddprun's PMIx. --quick: Open MPI with ob1, vader and tcp only, without its
 search for other transports. --realtime (root): SCHED_RR, so that what else the machine does hardly
 shows; MPICH is left out then, its ranks spin without giving way to each other. Without it
@@ -18,6 +19,7 @@ Ratios are medians of the rounds' own ratios: what else the machine does hits bo
 
 import argparse
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -30,8 +32,8 @@ LIMIT = 120.0
 
 
 def children_cpu():
-    t = os.times()
-    return t.children_user + t.children_system
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Contender:
@@ -69,6 +71,7 @@ def contenders(build, np, quick, realtime):
             "mpirun, Open MPI",
             ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-np", str(np), mpi("openmpi")], env))
         found.append(Contender("ddprun, Open MPI", [*ddprun, mpi("openmpi")], env))
+        found.append(Contender("the same with all of hwloc", [*ddprun, mpi("openmpi")], {**env, "HWLOC_COMPONENTS": ""}))
     if mpi("mpich") and not realtime and shutil.which("mpiexec.hydra"):
         found.append(Contender("Hydra, MPICH", ["mpiexec.hydra", "-n", str(np), mpi("mpich")]))
         found.append(Contender("ddprun, MPICH", [*ddprun, mpi("mpich")]))

@@ -1,4 +1,4 @@
-/* bench/hello/spawn.c - what MPI_Comm_spawn takes, from the call until the communicator
+/* bench/hello/spawn.c - the time of MPI_Comm_spawn, from the call until the communicator
  * with N processes is there: spawn N TIMES prints "1 MS" for each time */
 #include <mpi.h>
 #include <stdio.h>

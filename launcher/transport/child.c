@@ -245,6 +245,19 @@ static int raise_file_limit(struct ddp_err *err)
     return 0;
 }
 
+/* With /proc of another PID namespace no descendant would be found, or a process that is
+ * none would be taken for one, and killed. */
+static int check_proc(struct ddp_err *err)
+{
+    char self[16] = "";
+    if (readlink("/proc/self", self, sizeof self - 1) > 0 && atoi(self) == getpid())
+        return 0;
+    return err_set(err,
+                   "/proc %s, so processes of the job could not be found and ended; "
+                   "mount one ('mount -t proc proc /proc', 'unshare --mount-proc')",
+                   self[0] ? "shows another PID namespace" : "is not mounted");
+}
+
 void child_place_destroy(struct child_place *p)
 {
     if (!p)
@@ -286,6 +299,7 @@ int child_init(struct ddp_err *err)
 {
     if (mine)
         return 0;
+    TRY(check_proc(err));
     TRY(raise_file_limit(err));
     close_inherited_on_exec();
     int low = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -56,7 +56,8 @@ pid_t child_spawn(const struct child_spec *spec, enum child_step *step);
  * with SIGCHLD ignored, exit statuses are lost. Early in main(). */
 void child_signals_reset(void);
 
-/* Set up what child_spawn() needs, once; and release it. */
+/* Set up what child_spawn() needs, once; and release it. -1 also where /proc does not
+ * show our children. */
 int child_init(struct ddp_err *err);
 void child_finish(void);
 

@@ -12,11 +12,15 @@
 #define LOG_SUBSYS "heartbeat"
 #include "launcher/job/heartbeat.h"
 
+#include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/job/describe.h"
 #include "launcher/job/plugin.h"
+
+#include <string.h>
 
 enum { PROBES = 8 };
 
@@ -49,6 +53,17 @@ int job_handle_late(struct job *j, unsigned node, const struct frame *f,
     return 0;
 }
 
+/* What to look at. The agent of this machine is a child of ours, which may be stopped. */
+static char *look_at(const struct job *j, unsigned node)
+{
+    struct ancestry_proc p;
+    if (j->nodes[node].via != j->local || !job_forks_agent(j, node))
+        return xstrdup("is it up, and the network to it?");
+    bool stopped = ancestry_read(j->local_pid, &p) && strchr("Tt", p.state);
+    return xasprintf("its agent, process %d, %s", (int)j->local_pid,
+                     stopped ? "is stopped (SIGSTOP or a debugger)" : "does not run");
+}
+
 static void on_beat(void *arg)
 {
     struct job *j = arg;
@@ -60,10 +75,10 @@ static void on_beat(void *arg)
         if (!job_node_connected(n) ||
             !heartbeat_silent(j->beats.heartbeat, &n->silence, n->heard_ms))
             continue;
+        OWNED char *look = look_at(j, i);
         OWNED char *why =
-            xasprintf("nothing heard from it for %.4g s (--node-timeout); is it up, "
-                      "and the network to it?",
-                      (double)j->opts->node_timeout_ms / 1e3);
+            xasprintf("nothing heard from it for %.4g s (--node-timeout); %s",
+                      (double)j->opts->node_timeout_ms / 1e3, look);
         job_node_lost(j, i, why);
     }
 }

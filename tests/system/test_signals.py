@@ -330,7 +330,8 @@ class Launcher(LaunchTest):
         os.kill(agent, signal.SIGSTOP)
         launch.wait()
         self.assert_ended(launch, 125)
-        self.assertIn("is lost: nothing heard from it for 2 s (--node-timeout)", launch.err)
+        self.assertIn("is lost: nothing heard from it for 2 s (--node-timeout); its agent, "
+                      f"process {agent}, is stopped", launch.err)
 
     @unittest.skipIf(os.geteuid() != 0, "descriptors of another process; needs root")
     def test_an_agent_that_sends_nonsense_is_lost_at_once(self):

@@ -90,12 +90,12 @@ static void scatter(struct shared *s, int r)
 
 static void go_forward(struct shared *s, int r)
 {
-    model_pass_forward(s->models[r], &s->passes[r], 0, model_layers(s->models[r]));
+    model_pass_forward(s->models[r], &s->passes[r], 0, s->models[r]->nlayers);
 }
 
 static void go_back(struct shared *s, int r)
 {
-    model_pass_back(s->models[r], &s->passes[r], 0, model_layers(s->models[r]));
+    model_pass_back(s->models[r], &s->passes[r], 0, s->models[r]->nlayers);
 }
 
 static void *replica(void *arg)
@@ -115,12 +115,11 @@ static void *replica(void *arg)
 
 static void shared_step(struct shared *s)
 {
-    size_t n = model_param_count(s->models[0]);
+    size_t n = s->models[0]->count;
     for (int r = 0; r < s->replicas; r++) {
         scatter(s, r);
         if (r > 0)
-            memcpy(model_weights(s->models[r]), model_weights(s->models[0]),
-                   n * sizeof(float));
+            memcpy(s->models[r]->weights, s->models[0]->weights, n * sizeof(float));
     }
     pthread_barrier_wait(&s->turn);
     go_forward(s, 0);
@@ -134,7 +133,7 @@ static void shared_step(struct shared *s)
     pthread_barrier_wait(&s->turn);
     for (int r = 1; r < s->replicas; r++)
         s->k->add(model_grads(s->models[0]), model_grads(s->models[r]), (int64_t)n);
-    optim_step(&s->optim, model_weights(s->models[0]), model_grads(s->models[0]), 0.01f);
+    optim_step(&s->optim, s->models[0]->weights, model_grads(s->models[0]), 0.01f);
     s->step++;
 }
 
@@ -165,7 +164,7 @@ static void one_process(const char *model, int batch, int seconds, int replicas,
             pthread_create(&thread, NULL, replica, &s); /* it ends with the process */
     }
     optim_init(&s.optim, optim_find("sgd"), (struct optim_settings){.momentum = 0.9f}, k,
-               model_param_count(s.models[0]));
+               s.models[0]->count);
     shared_step(&s); /* cold */
     for (int i = 0; i < seconds; i++)
         tell_a_second(&s);
@@ -207,15 +206,14 @@ static void rank_step(struct rank *r)
     must(reducer_finish(r->reducer, &sums, &err), &err);
     const struct step_rule how = {.lr = 0.01f, .by = 1};
     double norm;
-    must(reducer_step(r->reducer, &r->optim, model_weights(r->model), &how, &norm, &err),
-         &err);
+    must(reducer_step(r->reducer, &r->optim, r->model->weights, &how, &norm, &err), &err);
 }
 
 /* As the engine of ddp-train does it; worker/engine_cpu.c. */
 static void join(struct rank *r, const struct kernels *k)
 {
     struct ddp_err err;
-    size_t n = model_param_count(r->model);
+    size_t n = r->model->count;
     struct ddp_group_options options = {.rank = -1,
                                         .arena_bytes = 4 * n * sizeof(float) + (1 << 20)};
     struct reducer_settings settings = {1 << 20, 25 << 20, true,    true,

@@ -16,6 +16,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/scoped.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/cuda/layers_impl.h"
 #include "worker/kernels/rng.h"
 
@@ -64,12 +65,11 @@ static void put_numbers(struct bare *b, void *to, size_t n, enum cuda_type type)
 /* Weights, an input and a gradient of the outputs. */
 static void fill(struct bare *b, struct io_shape io)
 {
-    size_t nbuffers, n = (size_t)b->batch, image = (size_t)io.C * io.H * io.W;
-    const float *buffers = model_buffer_block(b->model, &nbuffers);
-    size_t bytes = model_param_count(b->model) * sizeof(float);
+    size_t n = (size_t)b->batch, image = (size_t)io.C * io.H * io.W;
+    size_t bytes = b->model->count * sizeof(float);
     const struct layers_ends ends = layers_ends(b->net);
-    copy_in(b->weights, model_weights(b->model), bytes);
-    copy_in(ends.buffers, buffers, nbuffers * sizeof(float));
+    copy_in(b->weights, b->model->weights, bytes);
+    copy_in(ends.buffers, b->model->buffer_block, b->model->buffer_count * sizeof(float));
     CUDA(cudaDeviceSynchronize());
     layers_refresh(b->net);
     if (b->net->tokens) /* tokens are 0, and the products of the loss give the gradient */
@@ -104,10 +104,10 @@ static int bare_open(struct bare *b, const char *model, enum precision precision
     if (!b->model)
         return -1;
     model_init(b->model, 1);
-    b->most = 2 * model_layers(b->model);
+    b->most = 2 * b->model->nlayers;
     b->at = xcalloc((size_t)b->most + 1, sizeof(cudaEvent_t));
     b->parts = xcalloc((size_t)b->most, sizeof *b->parts);
-    size_t bytes = model_param_count(b->model) * sizeof(float);
+    size_t bytes = b->model->count * sizeof(float);
     cuda_doing("cannot use the GPU");
     CUDA(cudaSetDevice(0));
     b->stream = stream_make(&b->memory, false);

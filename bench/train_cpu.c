@@ -36,7 +36,7 @@ struct run {
 
 static void make_batches(struct run *r, int n)
 {
-    const struct io_shape io = model_shape(r->m);
+    const struct io_shape io = r->m->io;
     int each = n * io.C * io.H * io.W;
     float *x = xcalloc((size_t)BATCHES * (size_t)each, sizeof(float));
     uint32_t *labels = xcalloc(BATCHES * (size_t)n, sizeof *labels);
@@ -57,11 +57,11 @@ static void make_batches(struct run *r, int n)
 static void step(struct run *r)
 {
     struct update u = {.rule = RULE_SGD,
-                       .w = model_weights(r->m),
+                       .w = r->m->weights,
                        .m = r->state[0],
                        .v = r->state[1],
                        .g = model_grads(r->m),
-                       .n = (int64_t)model_param_count(r->m),
+                       .n = (int64_t)r->m->count,
                        .lr = 0.01f,
                        .b1 = 0.9f};
     r->loss =
@@ -70,11 +70,11 @@ static void step(struct run *r)
                                              .seed = 1,
                                              .draw = r->step});
     r->step++;
-    if (strcmp(model_type(r->m)->name, "cnn") == 0) {
+    if (strcmp(r->m->type->name, "cnn") == 0) {
         u.rule = RULE_ADADELTA;
         u.lr = 1;
         u.eps = 1e-6f;
-    } else if (model_type(r->m)->task == TASK_TOKENS) {
+    } else if (r->m->type->task == TASK_TOKENS) {
         u.rule = RULE_ADAM;
         u.lr = 1e-4f;
         u.b2 = 0.999f;
@@ -120,7 +120,7 @@ int main(int argc, char **argv)
     model_init(r.m, 1);
     make_batches(&r, n);
     for (int i = 0; i < 2; i++)
-        r.state[i] = scratch(model_param_count(r.m));
+        r.state[i] = scratch(r.m->count);
     step(&r);
     for (int s = 0; s < seconds; s++) {
         int64_t start = clock_ns(threads > 1), took;

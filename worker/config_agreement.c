@@ -46,7 +46,7 @@ static void say_all(struct words *w, const struct run *run)
         say(w, "for --target-accuracy", "%g", run->c->target);
     else
         say(w, "for --target-accuracy", "nothing");
-    say(w, "parameters", "%zu", model_param_count(run->model));
+    say(w, "parameters", "%zu", run->model->count);
 }
 
 int run_check_agreement(const struct run *run, struct ddp_err *err)

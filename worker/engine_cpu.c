@@ -92,9 +92,9 @@ static int make_own(struct engine *e, struct ddp_err *err)
     e->reducer = reducer_create(job->group, job->model, settings, err);
     if (!e->reducer)
         return -1;
-    model_set_dropout(job->model, job->how.dropout);
+    job->model->dropout = job->how.dropout;
     if (job->how.accumulate > 1 || job->how.stages > 1)
-        e->extra = scratch(model_param_count(job->model));
+        e->extra = scratch(job->model->count);
     if (job->how.stages > 1) {
         e->pipeline = pipeline_create(job->model, job->how.batch_size, job->how.micro,
                                       job->how.threads, e->extra, err);
@@ -136,11 +136,11 @@ static struct batch_result run_batch(struct engine *e, const struct model_pass *
     struct batch_result r = {.given = pass->batch};
     if (e->pipeline)
         return pipeline_step(e->pipeline, pass);
-    model_pass_forward(m, pass, 0, model_layers(m));
+    model_pass_forward(m, pass, 0, m->nlayers);
     if (pass->batch->n > 0)
         r.loss = model_pass_loss(m, pass, &r.correct);
     r.bad = isfinite(r.loss) ? NULL : m;
-    model_pass_back(m, pass, 0, model_layers(m));
+    model_pass_back(m, pass, 0, m->nlayers);
     return r;
 }
 
@@ -196,8 +196,7 @@ static int update(struct engine *e, float lr, struct step_sums *sums, struct ddp
                                   .check = job->how.skip_bad};
     double norm;
     int64_t began = now_ns();
-    int rc =
-        reducer_step(e->reducer, job->optim, model_weights(job->model), &how, &norm, err);
+    int rc = reducer_step(e->reducer, job->optim, job->model->weights, &how, &norm, err);
     sums->bad = isfinite(norm) ? 0 : 1;
     trace_span(job->trace, TRACE_COMPUTE, "optimizer", 0, began, now_ns());
     return rc;

@@ -81,11 +81,9 @@ static void forward(struct stage *s, int m)
 static void pass_on(const struct pipeline *p)
 {
     for (int i = p->stages[1].to; i-- > p->stages[1].from;) {
-        struct model_op op = model_op(p->model, i);
-        if (op.weight)
-            p->pass->ready(op.weight->offset,
-                           op.weight->count + (op.bias ? op.bias->count : 0),
-                           p->pass->arg);
+        const struct model_op *op = &p->model->layers[i];
+        if (op->weight)
+            p->pass->ready(op->weight->offset, op->nfloats, p->pass->arg);
     }
 }
 
@@ -138,7 +136,7 @@ static void *stage_thread(void *arg)
 static void cut(struct pipeline *p, const struct model_pass *pass)
 {
     const struct batch *b = pass->batch;
-    const struct io_shape io = model_shape(p->model);
+    const struct io_shape io = p->model->io;
     size_t in = (size_t)io.C * (size_t)io.H * (size_t)io.W;
     p->n = pipeline_micro_batches(b->n, p->micro);
     for (int m = 0; m < p->n; m++) {

@@ -18,9 +18,9 @@ struct micro_batch pipeline_micro_batch(int batch, int n, int parts, int m)
 
 int pipeline_split(const struct model *m, int stages, int *first, struct ddp_err *err)
 {
-    if (model_layers(m) < stages)
-        return err_set(err, "--stages %d: model '%s' has %d layer", stages,
-                       model_type(m)->name, model_layers(m));
+    if (m->nlayers < stages)
+        return err_set(err, "--stages %d: model '%s' has %d layer", stages, m->type->name,
+                       m->nlayers);
     model_split(m, stages, first);
     return 0;
 }
@@ -29,7 +29,7 @@ char *pipeline_describe(const struct model *m, int stages)
 {
     int first[PIPELINE_STAGES + 1];
     char *text = NULL;
-    const struct layer_spec *l = model_type(m)->layers;
+    const struct layer_spec *l = m->type->layers;
     model_split(m, stages, first);
     for (int s = 0; s < stages; s++)
         xappendf(&text, "%s%s to %s", s ? " | " : "", l[first[s]].name,

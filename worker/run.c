@@ -102,7 +102,7 @@ int run_agree_late(struct run *run, int rc, int *culprit, struct ddp_err *err)
 static int check_memory(const struct run *run, struct ddp_err *err)
 {
     const struct train_config *c = run->c;
-    struct model_size size = model_size(run->model);
+    struct model_size size = run->model->size;
     bool several = c->how.accumulate > 1 || c->how.stages > 1;
     bool touched = c->epochs > 0 && !engine_may_be_cuda(c->engine);
     int ranks = config_ranks_here(), states = 0;
@@ -163,7 +163,7 @@ static int prepare(struct run *run, struct ddp_err *err)
  * of the meeting may be another job's by now. */
 static int regroup(struct run *run, struct ddp_err *err)
 {
-    size_t bytes = 3 * model_param_count(run->model) * sizeof(float) + (1 << 20);
+    size_t bytes = 3 * run->model->count * sizeof(float) + (1 << 20);
     return group_replace(&run->group, "ddp", bytes, err);
 }
 
@@ -259,14 +259,12 @@ static int open_engine(struct run *run, struct ddp_err *err)
 
 static void make_optimiser(struct run *run)
 {
-    size_t n;
     const struct train_config *c = run->c;
-    const struct param *params = model_params(run->model, &n);
-    optim_init(&run->optim, c->optim, c->optim_settings, run->kernels,
-               model_param_count(run->model));
-    for (size_t i = 0; i < n && c->decay_matrices; i++)
-        if (params[i].ndim == 1)
-            optim_exempt(&run->optim, params[i].offset, params[i].count);
+    optim_init(&run->optim, c->optim, c->optim_settings, run->kernels, run->model->count);
+    const struct param *p = run->model->params, *end = p + run->model->nparams;
+    for (; p < end && c->decay_matrices; p++)
+        if (p->ndim == 1)
+            optim_exempt(&run->optim, p->offset, p->count);
 }
 
 /* Set up what must not count as training time. */
@@ -329,7 +327,7 @@ int run_finish(struct run *run, struct ddp_err *err)
         run->engine_type->pull(run->engine, err) < 0)
         return -1;
     if (run->optim.states[OPTIM_AVERAGE])
-        optim_swap_average(&run->optim, model_weights(run->model));
+        optim_swap_average(&run->optim, run->model->weights);
     int rc = run_write_files(run, err);
     if (run->end == RUN_STOPPED)
         signals_ignore();

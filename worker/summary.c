@@ -118,7 +118,7 @@ static void log_config(struct run *run)
     const struct train_config *c = run->c;
     const struct metrics_field fields[] = {
         {"model", json_string(c->model->name)},
-        {"parameters", json_integer((json_int_t)model_param_count(run->model))},
+        {"parameters", json_integer((json_int_t)run->model->count)},
         {"ranks", json_integer(run->size)},
         {"batch_size", json_integer(c->how.batch_size)},
         {"optimizer", json_string(c->optim->name)},
@@ -150,7 +150,7 @@ void run_tell_config(struct run *run)
     const struct train_config *c = run->c;
     size_t buckets = run->info.buckets;
     run_tell(run, "model", "%s, %s parameters", c->model->name,
-             number_grouped(model_param_count(run->model)).text);
+             number_grouped(run->model->count).text);
     if (c->data)
         tell_data(run);
     if (run->size == 1)
@@ -195,11 +195,11 @@ static void tell_learned(struct run *run)
     else if (run->data.task == TASK_TOKENS)
         run_tell(run, "learned", "test loss %.4f, %.2f %% of the test tokens predicted",
                  r->test_loss, r->test_accuracy);
-    else if (model_param_count(run->model) > 2)
+    else if (run->model->count > 2)
         run_tell(run, "learned", "test loss %.6f", r->test_loss);
     else {
-        double slope = (double)model_weights(run->model)[0];
-        double offset = (double)model_weights(run->model)[1];
+        double slope = (double)run->model->weights[0];
+        double offset = (double)run->model->weights[1];
         run_tell(run, "learned",
                  "y = %.4f x %c %.4f, drawn from y = %g x %c %g; test loss %.6f", slope,
                  sign(offset), fabs(offset), dataset_line.slope,
@@ -246,7 +246,7 @@ static void tell_memory(struct run *run)
     run_tell(run, "memory",
              "%.1f MiB at most on rank 0%s; weights and gradients %.1f MiB each",
              (double)usage.ru_maxrss / 1024, on_device,
-             (double)(model_param_count(run->model) * sizeof(float)) / (1 << 20));
+             (double)(run->model->count * sizeof(float)) / (1 << 20));
 }
 
 /* Percent of the devices' peak, where it is known. */

@@ -241,8 +241,7 @@ static int refuse_bad_test(struct run *run, double loss, bool bad_data,
     bool saved = false;
     if (bad_data && run->saver && run->state.step > 0) {
         TRY(run->engine_type->pull(run->engine, err));
-        saved = run->kernels->finite(model_weights(run->model),
-                                     model_param_count(run->model), false);
+        saved = run->kernels->finite(run->model->weights, run->model->count, false);
     }
     if (saved &&
         (run_save(run, err) < 0 || saver_finish(run->saver, &run->culprit, err) < 0))
@@ -261,12 +260,12 @@ static int evaluate(struct run *run, struct report *r, struct ddp_err *err)
     bool average = run->optim.states[OPTIM_AVERAGE], bad_data = false;
     if (average) {
         TRY(type->pull(run->engine, err));
-        optim_swap_average(&run->optim, model_weights(run->model));
+        optim_swap_average(&run->optim, run->model->weights);
         TRY(type->push(run->engine, err));
     }
     TRY(run_tests(run, r, &bad_data, err));
     if (average) {
-        optim_swap_average(&run->optim, model_weights(run->model));
+        optim_swap_average(&run->optim, run->model->weights);
         TRY(type->push(run->engine, err));
     }
     return isfinite(r->test_loss) ? 0 : refuse_bad_test(run, r->test_loss, bad_data, err);

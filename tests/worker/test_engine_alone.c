@@ -4,6 +4,7 @@
 #include "tests/support/suite.h"
 #include "tests/worker/team.h"
 
+#include "tests/worker/nn/train_step.h"
 #include "worker/engine.h"
 #include "worker/run.h"
 
@@ -31,8 +32,7 @@ static void poor_case(struct ddp_group *g, const void *arg)
     team_assert(g, dataset_load("digits", NULL, 1, &data, &err) == 0, "%s", err.text);
     struct model *m = model_create("resnet18", data.shape, BATCH, k, &err);
     team_assert(g, m, "%s", err.text);
-    optim_init(&optim, optim_find("sgd"), (struct optim_settings){0}, k,
-               model_param_count(m));
+    optim_init(&optim, optim_find("sgd"), (struct optim_settings){0}, k, m->count);
     struct engine_job job = {.group = g,
                              .model = m,
                              .optim = &optim,

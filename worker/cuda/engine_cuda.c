@@ -138,9 +138,7 @@ static int cuda_take_step(struct engine *e, const struct engine_step *step,
 /* Averages the running means and variances over the ranks. */
 static int make_alike(struct engine *e, struct ddp_err *err)
 {
-    size_t buffers;
-    model_buffer_block(e->job.model, &buffers);
-    if (!e->apart || e->size == 1 || buffers == 0)
+    if (!e->apart || e->size == 1 || e->job.model->buffer_count == 0)
         return 0;
     e->apart = false;
     cuda_doing("copying the model");

@@ -147,8 +147,7 @@ void layers_backward(struct layers *net, int n, float *grads)
         if (s->done)
             s->done(l->spec->name, "backward", s->arg);
         if (l->weight && s->ready)
-            s->ready(l->weight->offset, l->weight->count + (l->bias ? l->bias->count : 0),
-                     s->arg);
+            s->ready(l->weight->offset, net->host->layers[i].nfloats, s->arg);
     }
 }
 

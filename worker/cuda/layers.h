@@ -90,7 +90,7 @@ struct layers_ends {
     void *x;        /* [max_batch] of the data's shape; tokens are [W + 1] of 32 bits */
     const float *y; /* [max_batch, outputs] */
     void *dy;
-    /* Means and variances, as in model_buffer_block() from layers_part()'s offset on;
+    /* Means and variances, as in the model's buffer_block from layers_part()'s offset on;
      * NULL: none. */
     float *buffers;
     float *room; /* scratch memory, of CUDA_ROOM floats: two for each sample, too */

@@ -89,7 +89,7 @@ struct layer {
     struct map_shape given, wide, map; /* of x; of y before pooling; of y */
     size_t inputs, before, outputs;    /* elements of these, per sample */
     size_t rows;                       /* per sample: tokens; else 1 */
-    bool adds, shortcut_adds;          /* as struct model_op's */
+    bool adds, shortcut_adds;          /* as of struct model_op */
     enum cuda_type type;               /* of y */
     void *y;                           /* [max_batch, outputs] */
     uint8_t *arg;                      /* [max_batch, outputs], if it pools */

@@ -1,7 +1,7 @@
 /* worker/cuda/layers_make.c - see layers.h: shapes and memory; launches nothing
  *
  * The layers, their shapes and the slots of their gradients come from the host's
- * compiled model (model_op() in worker/nn/model.h).
+ * compiled model (worker/nn/model.h).
  */
 #include "worker/cuda/layers_impl.h"
 
@@ -13,19 +13,24 @@
 
 /* ---- shapes ---- */
 
+/* Floats of the block of buffers. */
+static size_t buffers_of(const struct model_op *op)
+{
+    return op->norm ? 2 * op->weight->count + 1 : 0;
+}
+
 struct layers_part layers_part(const struct model *model, int from, int to)
 {
     struct layers_part part = {0};
     for (int i = 0; i < to; i++) {
-        struct model_op op = model_op(model, i);
-        *(i < from ? &part.first : &part.n) += op.params;
-        *(i < from ? &part.offset : &part.count) +=
-            (op.weight ? op.weight->count : 0) + (op.bias ? op.bias->count : 0);
-        *(i < from ? &part.buffer_offset : &part.buffer_count) += op.buffers;
+        const struct model_op *op = &model->layers[i];
+        *(i < from ? &part.first : &part.n) += op->nparams;
+        *(i < from ? &part.offset : &part.count) += op->nfloats;
+        *(i < from ? &part.buffer_offset : &part.buffer_count) += buffers_of(op);
     }
-    if (model_type(model)->task == TASK_TOKENS && !model_untied(model) && from > 0 &&
-        to == model_layers(model))
-        part.tied = model_op(model, 0).weight->count;
+    if (model->type->task == TASK_TOKENS && !model_untied(model) && from > 0 &&
+        to == model->nlayers)
+        part.tied = model->layers[0].weight->count;
     return part;
 }
 
@@ -72,11 +77,11 @@ static struct layer shape_layer(const struct model_op *op, size_t rows)
 static void shape_all(struct layers *net, const struct model *model)
 {
     size_t batch = (size_t)net->settings.max_batch;
-    for (; net->nlayers < model_layers(model); net->nlayers++) {
-        struct model_op op = model_op(model, net->nlayers);
+    for (; net->nlayers < model->nlayers; net->nlayers++) {
         struct layer *l = &net->layers[net->nlayers];
-        *l = shape_layer(&op, net->tokens ? (size_t)model_shape(model).W : 1);
-        bool last = net->nlayers == model_layers(model) - 1;
+        *l = shape_layer(&model->layers[net->nlayers],
+                         net->tokens ? (size_t)model->io.W : 1);
+        bool last = net->nlayers == model->nlayers - 1;
         l->type = last && !net->tokens ? CUDA_F32 : net->type; /* the model's outputs */
         size_t most = l->inputs > l->before ? l->inputs : l->before;
         if (most * batch >= (size_t)1 << 31)
@@ -102,10 +107,11 @@ void layers_turn(const struct model *model, int from, int to, const float *in, f
     struct layers_part part = layers_part(model, from, to);
     memcpy(out, in, part.count * sizeof *out);
     for (int i = from; i < to; i++) {
-        struct model_op op = model_op(model, i);
-        size_t C, places, rows, at = op.weight ? op.weight->offset - part.offset : 0;
-        weight_shape(&op, &C, &places);
-        for (rows = op.weight && C > 1 && places > 1 ? op.weight->count / C / places : 0;
+        const struct model_op *op = &model->layers[i];
+        size_t C, places, rows, at = op->weight ? op->weight->offset - part.offset : 0;
+        weight_shape(op, &C, &places);
+        for (rows = op->weight && C > 1 && places > 1 ? op->weight->count / C / places
+                                                      : 0;
              rows > 0; rows--, at += C * places)
             for (size_t c = 0; c < C; c++)
                 for (size_t p = 0; p < places; p++) {
@@ -167,7 +173,8 @@ static void take_activations(struct layers *net, struct resources *memory)
         struct layer *l = &net->layers[i];
         size_t size = batch * type_size(l->type);
         size_t saved = floats_saved(l, batch) * sizeof(float);
-        const float *turns = model_op(net->host, i).turns;
+        const float *turns =
+            l->spec->kind == LAYER_ROTARY ? net->host->layers[i].kept : NULL;
         l->y = device_alloc(memory, what, l->outputs * size);
         if (l->spec->pool)
             l->arg = device_alloc(memory, what, l->outputs * batch);
@@ -209,7 +216,7 @@ static void take_buffers(struct layers *net, struct resources *memory)
         net->buffers = device_alloc(memory, "weights", bytes);
     for (int i = net->from; i < net->to; i++) {
         net->layers[i].running = net->buffers + at;
-        at += model_op(net->host, i).buffers;
+        at += buffers_of(&net->host->layers[i]);
     }
 }
 
@@ -255,11 +262,11 @@ struct layers *layers_create(struct model *model, struct layers_settings setting
     net->settings = settings;
     net->type = types[settings.precision];
     net->host = model;
-    net->layers = xcalloc((size_t)model_layers(model) + LOGITS, sizeof *net->layers);
-    net->tokens = model_type(model)->task == TASK_TOKENS;
+    net->layers = xcalloc((size_t)model->nlayers + LOGITS, sizeof *net->layers);
+    net->tokens = model->type->task == TASK_TOKENS;
     net->from = settings.from;
-    net->to = settings.to ? settings.to : model_layers(model);
-    net->logits = net->tokens && net->to == model_layers(model);
+    net->to = settings.to ? settings.to : model->nlayers;
+    net->logits = net->tokens && net->to == model->nlayers;
     net->part = layers_part(model, net->from, net->to);
     net->stream = stream;
     net->weights = weights;

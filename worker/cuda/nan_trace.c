@@ -36,7 +36,7 @@ static void look(struct stage *s, int k, float *found)
 static void look_at(struct engine *e, int from, int k, int batch,
                     struct engine_result *result)
 {
-    int places = 1 + 3 * model_layers(e->job.model);
+    int places = 1 + 3 * e->job.model->nlayers;
     OWNED float *found = xcalloc((size_t)places, sizeof *found);
     stages_forward(e, from, k, true, batch);
     for (EACH_STAGE(s, e))

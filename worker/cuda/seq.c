@@ -190,7 +190,7 @@ static const struct layer *last_of(const struct layers *net)
 static size_t logits_most(const struct layers *net)
 {
     size_t all = (size_t)net->settings.max_batch * net->layers[0].rows;
-    size_t piece = LOGITS_AT_ONCE / (size_t)model_shape(net->host).outputs;
+    size_t piece = LOGITS_AT_ONCE / (size_t)net->host->io.outputs;
     size_t row = last_of(net)->outputs / last_of(net)->rows * type_size(net->type);
     size_t aligned = row & -row, step = aligned < 256 ? 256 / aligned : 1;
     piece = piece < 64 ? 64 : piece;
@@ -225,7 +225,7 @@ void seq_make(struct layers *net, struct resources *memory)
     const struct layer *last = last_of(net);
     int end = (int)(last - net->layers);
     const struct layer *weight = &net->layers[model_untied(net->host) ? end + 1 : 0];
-    size_t V = (size_t)model_shape(net->host).outputs, C = last->outputs / last->rows;
+    size_t V = (size_t)net->host->io.outputs, C = last->outputs / last->rows;
     size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;
     struct layer logits = {.spec = &spec,
                            .weight = weight->weight,

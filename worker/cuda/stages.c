@@ -215,7 +215,7 @@ void stages_loss(struct engine *e, int set, int n, const struct cuda_step *in, i
 /* The offset in the model's block that stands for the copy in the last stage's. */
 static size_t tied_at(const struct engine *e)
 {
-    return model_param_count(e->job.model);
+    return e->job.model->count;
 }
 
 void stages_tie(struct engine *e)

@@ -47,16 +47,15 @@ static void cut_pieces(struct stage *s)
 
 void sums_plan(struct engine *e)
 {
-    size_t n;
     const struct reducer_settings *set = &e->job.buckets;
     bool at_once = !set->overlap && !shares_out(e);
-    const struct param *params = model_params(e->job.model, &n);
-    e->buckets = xcalloc(n, sizeof *e->buckets);
+    e->buckets = xcalloc(e->job.model->nparams, sizeof *e->buckets);
     for (EACH_STAGE_BACK(s, e)) {
         s->buckets = e->buckets + e->nbuckets;
-        s->nbuckets = bucket_plan(
-            params + s->part.first, s->part.n, set->first_bytes / sizeof(float),
-            at_once ? SIZE_MAX : set->cap_bytes / sizeof(float), s->buckets);
+        s->nbuckets =
+            bucket_plan(e->job.model->params + s->part.first, s->part.n,
+                        set->first_bytes / sizeof(float),
+                        at_once ? SIZE_MAX : set->cap_bytes / sizeof(float), s->buckets);
         e->nbuckets += s->nbuckets;
         s->pieces = xcalloc(2 * s->part.n + 1, sizeof *s->pieces);
         cut_pieces(s);

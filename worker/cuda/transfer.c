@@ -15,8 +15,7 @@ static bool move(void *device, void *host, size_t bytes, enum direction way)
 
 void transfer_buffers(struct engine *e, enum direction way)
 {
-    size_t n;
-    float *host = model_buffer_block(e->job.model, &n);
+    float *host = e->job.model->buffer_block;
     for (EACH_STAGE(s, e)) {
         size_t bytes = s->part.buffer_count * sizeof *host;
         if (bytes == 0)
@@ -92,7 +91,7 @@ static void transfer_scaler(struct stage *s, enum direction way)
 static void transfer_stage(struct stage *s, enum direction way)
 {
     struct optim *o = s->e->job.optim;
-    float *weights = model_weights(s->e->job.model) + s->part.offset;
+    float *weights = s->e->job.model->weights + s->part.offset;
     stage_enter(s);
     move_turned(s, s->weights, weights, way);
     if (s->scaler)

@@ -33,18 +33,17 @@ enum { LINE = 16 }; /* floats of a cache line: no line is shared by two ranks */
  * gradient: with as many (`cnn`, batches of 64) a step took 1 % longer. (The trainer's
  * arena has space for that.) Rows are divided in units of LINE, so that a rank's begin
  * with a cache line. */
-static bool pays(const struct model_product *p, int size)
+static bool pays(const struct factored *f, int size)
 {
-    return p->K >= size * LINE &&
-           (size_t)size * p->factors <= (size_t)p->K * (size_t)p->C;
+    const struct param *w = f->layer->weight;
+    return w->dims[0] >= size * LINE && (size_t)size * f->floats <= w->count;
 }
 
 /* Do all ranks have the same kernels, and so the same layout? */
-static int alike(struct ddp_group *group, const struct model *m, bool *yes,
+static int alike(struct ddp_group *group, const struct kernels *k, bool *yes,
                  struct ddp_err *err)
 {
-    const char *name = model_kernels(m)->name;
-    uint64_t sum = fnv1a(FNV1A, name, strlen(name));
+    uint64_t sum = fnv1a(FNV1A, k->name, strlen(k->name));
     size_t i;
     int other;
     TRY(replica_compare(group, &sum, 1, &other, &i, err));
@@ -54,30 +53,32 @@ static int alike(struct ddp_group *group, const struct model *m, bool *yes,
 
 static int make_places(const struct reducer *r, struct factored *f, struct ddp_err *err)
 {
-    size_t room = (f->of.factors + LINE - 1) / LINE * LINE;
+    size_t room = (f->floats + LINE - 1) / LINE * LINE;
     float *first = ddp_arena_alloc(r->group, (size_t)r->size * room * sizeof *first, err);
     if (!first)
         return -1;
     f->places = xcalloc((size_t)r->size, sizeof *f->places);
     for (int i = 0; i < r->size; i++)
         f->places[i] = first + (size_t)((r->rank + i) % r->size) * room;
-    model_keep_factors(r->settings.factors, f->of.layer, f->places[0]);
+    f->layer->factors = f->places[0];
     return 0;
 }
 
 int factors_create(struct reducer *r, struct ddp_err *err)
 {
-    struct model *model = r->settings.factors;
+    const struct model *m = r->settings.factors;
     bool yes;
-    TRY(alike(r->group, model, &yes, err));
-    OWNED struct model_product *of = xcalloc((size_t)model_layers(model), sizeof *of);
-    int n = model_products(model, of);
-    r->factored = xcalloc((size_t)n + 1, sizeof *r->factored);
-    for (int i = 0; yes && i < n; i++) {
-        if (!pays(&of[i], r->size))
+    TRY(alike(r->group, m->k, &yes, err));
+    r->factored = xcalloc((size_t)m->nlayers, sizeof *r->factored);
+    for (struct model_op *l = m->layers; yes && l < m->layers + m->nlayers; l++) {
+        struct factored *f = &r->factored[r->nfactored];
+        if (!l->linear)
             continue;
-        r->factored[r->nfactored].of = of[i];
-        TRY(make_places(r, &r->factored[r->nfactored++], err));
+        *f = (struct factored){l, m->k->linear_factors(l->linear), NULL};
+        if (!pays(f, r->size))
+            continue;
+        r->nfactored++;
+        TRY(make_places(r, f, err));
     }
     return 0;
 }
@@ -93,8 +94,8 @@ void factors_destroy(struct reducer *r)
 static const struct factored *layer_at(const struct reducer *r, size_t at)
 {
     for (int i = 0; i < r->nfactored; i++) {
-        const struct model_product *of = &r->factored[i].of;
-        if (at >= of->offset && at < of->offset + (size_t)of->K * (size_t)of->C)
+        const struct param *w = r->factored[i].layer->weight;
+        if (at >= w->offset && at < w->offset + w->count)
             return &r->factored[i];
     }
     return NULL;
@@ -103,7 +104,7 @@ static const struct factored *layer_at(const struct reducer *r, size_t at)
 size_t factors_row(const struct reducer *r, size_t offset)
 {
     const struct factored *f = layer_at(r, offset);
-    return f ? (size_t)f->of.C : 0;
+    return f ? (size_t)f->layer->weight->dims[1] : 0;
 }
 
 void factors_give(const struct reducer *r, size_t offset)
@@ -112,7 +113,7 @@ void factors_give(const struct reducer *r, size_t offset)
     for (int i = 1; f && i < r->size; i++) {
         int to = (r->rank + i) % r->size;
         memcpy(ddp_arena_of(r->group, f->places[0], to), f->places[0],
-               f->of.factors * sizeof(float));
+               f->floats * sizeof(float));
     }
 }
 
@@ -121,7 +122,7 @@ void factors_idle(const struct reducer *r)
     if (r->nfactored > 0)
         model_idle(r->settings.factors);
     for (int i = 0; i < r->nfactored; i++)
-        factors_give(r, r->factored[i].of.offset);
+        factors_give(r, r->factored[i].layer->weight->offset);
 }
 
 void factors_sum(const struct reducer *r, size_t at, size_t n, float *rows)
@@ -129,7 +130,8 @@ void factors_sum(const struct reducer *r, size_t at, size_t n, float *rows)
     const struct factored *f = layer_at(r, at);
     if (!f)
         return;
-    size_t C = (size_t)f->of.C, from = (at - f->of.offset) / C;
-    model_make_rows(r->settings.factors, f->of.layer, f->places, r->size, (int)from,
-                    (int)(from + n / C), rows);
+    const struct param *w = f->layer->weight;
+    size_t C = (size_t)w->dims[1], from = (at - w->offset) / C;
+    r->settings.factors->k->linear_rows(f->layer->linear, f->places, r->size, (int)from,
+                                        (int)(from + n / C), rows);
 }

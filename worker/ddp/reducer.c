@@ -146,9 +146,8 @@ struct reducer *reducer_create_for(struct ddp_group *group, const struct param *
 struct reducer *reducer_create(struct ddp_group *group, struct model *model,
                                struct reducer_settings settings, struct ddp_err *err)
 {
-    size_t n;
-    const struct param *params = model_params(model, &n);
-    struct reducer *r = reducer_create_for(group, params, n, settings, err);
+    struct reducer *r =
+        reducer_create_for(group, model->params, model->nparams, settings, err);
     if (!r)
         return NULL;
     if (r->settings.shard) {

@@ -15,7 +15,8 @@ struct reduction {
 
 /* A linear layer of which factors are exchanged. */
 struct factored {
-    struct model_product of;
+    struct model_op *layer; /* borrowed */
+    size_t floats;          /* of a batch's factors */
     float **places; /* owned, [size]: in my arena, of the ranks from this one on */
 };
 

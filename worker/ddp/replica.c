@@ -51,15 +51,17 @@ int replica_agree_late(struct ddp_group *group, int rc,
 
 struct replica replica_of(struct model *model, struct optim *optim)
 {
-    struct replica r = {.model = model_type(model)->name,
-                        .model_checksum = model_type(model)->checksum,
-                        .weights = model_weights(model),
-                        .floats = model_param_count(model),
-                        .optim = optim};
-    r.params = model_params(model, &r.nparams);
-    r.fields = model_buffers(model, &r.nfields);
-    r.buffers = model_buffer_block(model, &r.nbuffers);
-    return r;
+    return (struct replica){.model = model->type->name,
+                            .model_checksum = model->type->checksum,
+                            .params = model->params,
+                            .fields = model->buffers,
+                            .nparams = model->nparams,
+                            .nfields = model->nbuffers,
+                            .weights = model->weights,
+                            .buffers = model->buffer_block,
+                            .floats = model->count,
+                            .nbuffers = model->buffer_count,
+                            .optim = optim};
 }
 
 int replica_broadcast(struct ddp_group *group, const struct replica *r,
@@ -79,11 +81,10 @@ int replica_broadcast(struct ddp_group *group, const struct replica *r,
 
 int replica_average(struct ddp_group *group, struct model *model, struct ddp_err *err)
 {
-    size_t n;
-    float *buffers = model_buffer_block(model, &n);
-    if (n == 0 || ddp_group_size(group) == 1)
+    if (model->buffer_count == 0 || ddp_group_size(group) == 1)
         return 0;
-    return ddp_all_reduce(group, buffers, n, DDP_F32, DDP_AVG, err);
+    return ddp_all_reduce(group, model->buffer_block, model->buffer_count, DDP_F32,
+                          DDP_AVG, err);
 }
 
 /* Each bit of each float counts, and so does its place. */

@@ -56,22 +56,16 @@ bool model_used_after(const struct model *m, int i, int of)
     return false;
 }
 
-static struct map_shape map_given(const struct model *m, const struct layer *l)
-{
-    return l->in < 0 ? (struct map_shape){m->io.C, m->io.H, m->io.W}
-                     : m->layers[l->in].map;
-}
-
 /* ---- checks ---- */
 
-static enum flow flow_given(const struct model *m, const struct layer *l)
+static enum flow flow_given(const struct model *m, const struct model_op *l)
 {
     return l->in >= 0                     ? m->layers[l->in].flow
            : m->type->task == TASK_TOKENS ? FLOW_TOKENS
                                           : FLOW_DATA;
 }
 
-static const char *input_name(const struct model *m, const struct layer *l)
+static const char *input_name(const struct model *m, const struct model_op *l)
 {
     return l->in >= 0 ? m->layers[l->in].spec->name : "the data";
 }
@@ -79,7 +73,7 @@ static const char *input_name(const struct model *m, const struct layer *l)
 /* Before a layer is added: does its kind accept its input? */
 static int check_input(const struct model *m, int i, struct ddp_err *err)
 {
-    const struct layer *l = &m->layers[i];
+    const struct model_op *l = &m->layers[i];
     const char *name = l->spec->name;
     if (!(l->op->takes & flow_given(m, l)))
         return layer_refuse(m, l, err, "'%s' (%s) cannot follow %s%s%s", name,
@@ -98,10 +92,10 @@ static int check_input(const struct model *m, int i, struct ddp_err *err)
 /* After it is added: has its shortcut the same shape? */
 static int check_shortcut(const struct model *m, int i, struct ddp_err *err)
 {
-    const struct layer *l = &m->layers[i];
+    const struct model_op *l = &m->layers[i];
     if (l->shortcut < 0)
         return 0;
-    const struct layer *to = &m->layers[l->shortcut];
+    const struct model_op *to = &m->layers[l->shortcut];
     const char *why =
         to->flow != l->flow ? "is of another form"
         : to->map.C != l->map.C || to->map.H != l->map.H || to->map.W != l->map.W
@@ -117,7 +111,7 @@ static int check_shortcut(const struct model *m, int i, struct ddp_err *err)
 /* Does the last layer's output suit the loss? */
 static int check_end(const struct model *m, struct ddp_err *err)
 {
-    const struct layer *l = &m->layers[m->nlayers - 1];
+    const struct model_op *l = &m->layers[m->nlayers - 1];
     bool tokens = m->type->task == TASK_TOKENS;
     int wanted = tokens ? m->layers[0].spec->outputs : m->io.outputs;
     if (l->flow == FLOW_LOGITS)
@@ -143,18 +137,21 @@ static int add_layer(struct model *m, int i, struct ddp_err *err)
         [LAYER_GELU] = &op_activation,   [LAYER_SILU] = &op_activation,
         [LAYER_ROTARY] = &op_rotary,     [LAYER_ATTENTION] = &op_attention,
         [LAYER_LOGITS] = &op_logits};
-    size_t params = m->nparams;
-    struct layer *l = &m->layers[i];
+    size_t params = m->nparams, floats = m->count;
+    struct model_op *l = &m->layers[i];
     l->spec = &m->type->layers[i];
     l->op = ops[l->spec->kind];
     l->in = i - l->spec->from;
     l->shortcut = l->spec->shortcut ? i - l->spec->shortcut : -1;
+    l->given =
+        l->in < 0 ? (struct map_shape){m->io.C, m->io.H, m->io.W} : m->layers[l->in].map;
     l->adds = l->in >= 0 && model_used_after(m, i, l->in);
     l->shortcut_adds = l->shortcut >= 0 && model_used_after(m, i, l->shortcut);
-    if (check_input(m, i, err) < 0 || l->op->add(m, l, map_given(m, l), err) < 0 ||
+    if (check_input(m, i, err) < 0 || l->op->add(m, l, err) < 0 ||
         check_shortcut(m, i, err) < 0)
         return -1;
     l->nparams = m->nparams - params;
+    l->nfloats = m->count - floats;
     if (l->wide.C == 0)
         l->wide = l->map;
     model_want(m, &l->y, (double)l->floats * m->max_batch);
@@ -198,7 +195,7 @@ static int make_slots(struct model *m, struct ddp_err *err)
     OWNED int *slots = xcalloc((size_t)m->nlayers, sizeof *slots);
     bool enough = model_slots(m, 0, m->nlayers, slots);
     for (int i = 0; enough && i < m->nlayers; i++) {
-        struct layer *l = &m->layers[i];
+        struct model_op *l = &m->layers[i];
         double *size = &sizes[slots[i]];
         l->slot = slots[i];
         *size = fmax(*size, (double)l->floats * m->max_batch);
@@ -210,24 +207,6 @@ static int make_slots(struct model *m, struct ddp_err *err)
                             "model '%s' needs the gradients of more than %d layers' "
                             "outputs at a time",
                             m->type->name, MODEL_MAX_SLOTS);
-}
-
-struct model_op model_op(const struct model *m, int i)
-{
-    const struct layer *l = &m->layers[i];
-    return (struct model_op){.spec = l->spec,
-                             .weight = l->weight,
-                             .bias = l->bias,
-                             .params = l->nparams,
-                             .in = l->in,
-                             .shortcut = l->shortcut,
-                             .given = map_given(m, l),
-                             .wide = l->wide,
-                             .map = l->map,
-                             .adds = l->adds,
-                             .shortcut_adds = l->shortcut_adds,
-                             .buffers = l->norm ? 2 * l->weight->count + 1 : 0,
-                             .turns = l->spec->kind == LAYER_ROTARY ? l->kept : NULL};
 }
 
 /* ---- all of it ---- */
@@ -244,7 +223,7 @@ void model_allocate(struct model *m)
         float *block = scratch_in(&m->memory, (size_t)w->floats);
         memcpy(w->to, &block, sizeof block);
     }
-    for (struct layer *l = m->layers; l < m->layers + m->nlayers; l++) {
+    for (struct model_op *l = m->layers; l < m->layers + m->nlayers; l++) {
         if (l->op->make)
             l->op->make(m, l);
         if (l->norm) {

@@ -46,20 +46,6 @@ struct model *model_plan(const struct model_type *type, struct io_shape io, int 
     return NULL;
 }
 
-struct model *model_create(const char *name, struct io_shape io, int max_batch,
-                           const struct kernels *kernels, struct ddp_err *err)
-{
-    struct model_type *type = model_type_find(name, err);
-    struct model *m = type ? model_plan(type, io, max_batch, kernels, err) : NULL;
-    if (!m) {
-        model_type_free(type);
-        return NULL;
-    }
-    m->own_type = type;
-    model_allocate(m);
-    return m;
-}
-
 struct model *model_create_view(struct model *of, int max_batch)
 {
     struct ddp_err none; /* what was built once can be built again */
@@ -77,7 +63,6 @@ void model_destroy(struct model *m)
     for (size_t i = 0; i < m->nbuffers; i++)
         free((void *)(uintptr_t)m->buffers[i].name);
     free(m->own_weights);
-    model_type_free(m->own_type);
     scratches_free(&m->memory);
     free(m->layers);
     free(m->params);
@@ -88,62 +73,9 @@ void model_destroy(struct model *m)
 
 /* ---- properties ---- */
 
-const struct model_type *model_type(const struct model *m)
-{
-    return m->type;
-}
-
-const struct kernels *model_kernels(const struct model *m)
-{
-    return m->k;
-}
-
-const struct param *model_params(const struct model *m, size_t *n)
-{
-    *n = m->nparams;
-    return m->params;
-}
-
-const struct param *model_buffers(const struct model *m, size_t *n)
-{
-    *n = m->nbuffers;
-    return m->buffers;
-}
-
-float *model_buffer_block(struct model *m, size_t *count)
-{
-    *count = m->buffer_count;
-    return m->buffer_block;
-}
-
-int model_layers(const struct model *m)
-{
-    return m->nlayers;
-}
-
-struct io_shape model_shape(const struct model *m)
-{
-    return m->io;
-}
-
 bool model_untied(const struct model *m)
 {
     return m->layers[m->nlayers - 1].flow == FLOW_LOGITS;
-}
-
-size_t model_param_count(const struct model *m)
-{
-    return m->count;
-}
-
-struct model_size model_size(const struct model *m)
-{
-    return m->size;
-}
-
-float *model_weights(struct model *m)
-{
-    return m->weights;
 }
 
 void model_set_weights(struct model *m, float *weights)
@@ -166,35 +98,6 @@ float *model_grads(struct model *m)
     return m->sums;
 }
 
-int model_products(const struct model *m, struct model_product *out)
-{
-    int n = 0;
-    for (int i = 0; i < m->nlayers; i++) {
-        const struct layer *l = &m->layers[i];
-        if (l->linear)
-            out[n++] = (struct model_product){i, l->weight->offset, l->weight->dims[0],
-                                              l->weight->dims[1],
-                                              m->k->linear_factors(l->linear)};
-    }
-    return n;
-}
-
-void model_keep_factors(struct model *m, int layer, float *factors)
-{
-    m->layers[layer].factors = factors;
-}
-
-void model_make_rows(const struct model *m, int layer, float *const *factors, int batches,
-                     int from, int to, float *rows)
-{
-    m->k->linear_rows(m->layers[layer].linear, factors, batches, from, to, rows);
-}
-
-void model_set_dropout(struct model *m, bool on)
-{
-    m->dropout = on;
-}
-
 void model_share_norms(struct model *m, norm_sum_fn sum, void *arg)
 {
     for (int i = 0; i < m->nlayers; i++)
@@ -206,7 +109,7 @@ double model_flop(const struct model *m)
 {
     double flop = 0;
     for (int i = 0; i < m->nlayers; i++) {
-        const struct layer *l = &m->layers[i];
+        const struct model_op *l = &m->layers[i];
         if (l->op->product) /* the gradient of the data is not needed */
             flop += 2 * l->work * (l->in >= 0 ? 3 : 2);
     }
@@ -265,7 +168,7 @@ void model_init(struct model *m, uint64_t seed)
 /* ---- forward ---- */
 
 /* Then dropout, and of tokens the sum with the shortcut. */
-static void layer_forward(struct model *m, struct layer *l, const struct batch *b)
+static void layer_forward(struct model *m, struct model_op *l, const struct batch *b)
 {
     int64_t floats = (int64_t)l->floats * b->n;
     if (l->op->forward)
@@ -287,7 +190,7 @@ const float *model_forward(struct model *m, const struct batch *b)
     return model_last(m)->y;
 }
 
-static void trace_layer(const struct model_pass *p, const struct layer *l,
+static void trace_layer(const struct model_pass *p, const struct model_op *l,
                         const char *way, int64_t began)
 {
     char what[TRACE_NAME];
@@ -307,7 +210,7 @@ void model_pass_forward(struct model *m, const struct model_pass *p, int from, i
 {
     m->pass = p;
     for (int i = from; i < to; i++) {
-        struct layer *l = &m->layers[i];
+        struct model_op *l = &m->layers[i];
         int64_t began = now_ns();
         if (p->batch->n == 0 && !l->norm)
             continue;
@@ -374,13 +277,13 @@ static void choose_block(struct model *m, const struct model_pass *p)
 
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
-    const struct layer *last = model_last(m);
+    const struct model_op *last = model_last(m);
     choose_block(m, p);
     return loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale, correct);
 }
 
 /* The gradients of the sum and of dropout, and then the layer's own. */
-static void layer_back(struct model *m, const struct layer *l, const struct batch *b)
+static void layer_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
     int64_t floats = (int64_t)l->floats * b->n;
     float *dy = m->slots[l->slot];
@@ -402,15 +305,14 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
     m->pass = p;
     choose_block(m, p);
     for (int i = to - 1; i >= from; i--) {
-        const struct layer *l = &m->layers[i];
+        const struct model_op *l = &m->layers[i];
         int64_t began = now_ns();
         if (p->batch->n > 0 || l->norm || l->factors)
             layer_back(m, l, p->batch);
         trace_layer(p, l, "backward", began);
         if (!l->weight)
             continue;
-        size_t at = l->weight->offset,
-               n = l->weight->count + (l->bias ? l->bias->count : 0);
+        size_t at = l->weight->offset, n = l->nfloats;
         if (p->extra && p->batch->n > 0 && !l->op->shares)
             m->k->add(m->sums + at, p->extra + at, (int64_t)n);
         if (p->ready)
@@ -447,7 +349,7 @@ const float *model_next(struct model *m, const uint32_t *tokens, int known, int 
 int model_tell_place(const struct model *m, int place, char *text, size_t size)
 {
     int i = (place - 1) / 3, part = (place - 1) % 3;
-    const struct layer *l = &m->layers[i];
+    const struct model_op *l = &m->layers[i];
     if (place == 0)
         snprintf(text, size, "the data");
     else if (part < 2)
@@ -460,7 +362,7 @@ int model_tell_place(const struct model *m, int place, char *text, size_t size)
 static bool is_bad(const struct model *m, const struct batch *b, int place)
 {
     int part = (place - 1) % 3;
-    const struct layer *l = &m->layers[(place - 1) / 3];
+    const struct model_op *l = &m->layers[(place - 1) / 3];
     const struct param *w = part == 0 ? l->weight : l->bias;
     size_t pixels = (size_t)(m->io.C * m->io.H * m->io.W), n = (size_t)b->n;
     if (place == 0)

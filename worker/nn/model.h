@@ -22,6 +22,7 @@
 
 #include "include/ddprun/err.h"
 #include "worker/kernels/kernels.h"
+#include "worker/kernels/scratch.h"
 #include "worker/report/trace.h"
 
 #include <stdbool.h>
@@ -41,8 +42,6 @@ struct io_shape {
     int C, H, W; /* of an input; tokens: 1, 1, their number */
     int outputs; /* classes, regression targets, or size of the vocabulary */
 };
-
-struct model; /* an instance: layers, activations for up to max_batch */
 
 struct batch {
     const float *x;         /* [n, C, H, W] */
@@ -125,65 +124,99 @@ int description_refuse(const struct model_type *type, int line, struct ddp_err *
                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 void model_type_free(struct model_type *type); /* NULL is allowed */
 
-/* Creates the model `name`, for batches of up to max_batch. NULL with `err` if there
- * is no such model or the data do not fit it. */
-struct model *model_create(const char *name, struct io_shape io, int max_batch,
-                           const struct kernels *kernels, struct ddp_err *err);
-/* The same in two parts: a model of this type, borrowed, without memory, of which only
- * properties are known; and its memory, if there is enough. */
-struct model *model_plan(const struct model_type *type, struct io_shape io, int max_batch,
-                         const struct kernels *kernels, struct ddp_err *err);
-void model_allocate(struct model *m);
+struct op; /* a kind of layers: model_impl.h */
+
+/* A compiled layer. The first part is for engines of other devices, too. */
+struct model_op {
+    const struct layer_spec *spec;
+    const struct param *weight, *bias; /* NULL: none */
+    size_t nparams, nfloats;           /* its parameters, and their floats */
+    int in, shortcut;                  /* layers; -1: the batch, none */
+    struct map_shape given, wide, map; /* of x; of y before pooling; of y */
+    bool adds, shortcut_adds; /* dx, the shortcut's gradient: added to its buffer */
+
+    const struct op *op;
+    struct conv_shape shape; /* of `conv` */
+    struct conv_plan *conv;  /* at most one of the three */
+    struct linear_plan *linear;
+    struct norm_plan *norm;
+    /* Of a linear layer, set by the caller (borrowed, aligned to cache lines): backward
+     * stores the factors of its weight's gradient there (kernels.h) in place of the
+     * gradient. NULL: not used */
+    float *factors;
+    struct param joined[2]; /* what weight and bias point to, if they are several */
+    float *running;         /* a norm's, in the buffers */
+    unsigned flow;          /* what y is: enum flow of model_impl.h */
+    double work;            /* multiplications, per sample */
+    size_t floats;          /* of y, per sample */
+    float *y;               /* [max_batch, floats] */
+    float *kept, *room;     /* for backward, or a table; scratch memory; NULL: none */
+    int slot;               /* of y's gradient */
+};
+
 /* In floats: a block of parameters; activations and what else a batch needs. */
 struct model_size {
     double params, batch;
 };
-struct model_size model_size(const struct model *m);
+
+enum { MODEL_MAX_SLOTS = 8 };
+
+/* An instance: layers, activations for up to max_batch. Others read what they need. */
+struct model {
+    const struct model_type *type; /* borrowed */
+    const struct kernels *k;
+    struct io_shape io;
+    int max_batch, nlayers;
+    int from, to; /* rows of a sample that are computed: all but in model_next() */
+    bool dropout; /* may be switched off, for comparisons with another framework */
+    const struct model_pass *pass; /* that runs; NULL: a test, which learns nothing */
+    struct model_op *layers;
+    struct param *params, *buffers;
+    size_t nparams, nbuffers;
+    size_t count, buffer_count; /* floats in the blocks */
+    struct model *of;           /* owner of the weights and buffers; NULL: this one */
+    float *weights, *own_weights, *buffer_block;
+    float *sums;  /* the block of gradients; NULL: not used so far */
+    float *grads; /* in which a pass computes them: the same, or its extra one */
+    float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
+    float *room;                   /* scratch memory for products of sequences */
+    struct head {
+        int rows;            /* at a time */
+        float *logits;       /* [rows, outputs] */
+        uint32_t *right;     /* [rows] */
+    } head;                  /* of a model of tokens: head.c */
+    double *found;           /* of class_loss(): of a batch, or of the head's rows */
+    struct scratches memory; /* all the above, except own_weights */
+    struct want {
+        void *to; /* the address of a pointer */
+        double floats;
+    } * wants; /* what model_allocate() allocates */
+    size_t nwants;
+    struct model_size size;
+};
+
+/* Creates a model of this type, for batches of up to max_batch, without memory: only its
+ * properties are known. NULL with `err` if the data do not fit it. model_allocate(): its
+ * memory, if there is enough. */
+struct model *model_plan(const struct model_type *type, struct io_shape io, int max_batch,
+                         const struct kernels *kernels, struct ddp_err *err);
+void model_allocate(struct model *m);
 /* Creates a view: another instance with the same weights and buffers, which must
  * outlive it, and its own activations for up to max_batch samples. Its gradients go to
  * the block that those of `of` go to now. */
 struct model *model_create_view(struct model *of, int max_batch);
 void model_destroy(struct model *m);
 
-const struct model_type *model_type(const struct model *m);
-const struct kernels *model_kernels(const struct model *m);
-const struct param *model_params(const struct model *m, size_t *n);
-size_t model_param_count(const struct model *m); /* floats in a block */
-float *model_weights(struct model *m);           /* the block, owned by the model */
-/* State beside the parameters: ranges of the block of model_buffer_block(). */
-const struct param *model_buffers(const struct model *m, size_t *n);
-float *model_buffer_block(struct model *m, size_t *count);
-/* Moves the weights to this block (borrowed, model_param_count() floats), before views
+/* Moves the weights to this block (borrowed, `count` floats), before views
  * are created. */
 void model_set_weights(struct model *m, float *weights);
-/* Uses this block for gradients (borrowed, model_param_count() floats). */
+/* Uses this block for gradients (borrowed, `count` floats). */
 void model_set_grads(struct model *m, float *grads);
 /* The block; one of the model's own if none was set. */
 float *model_grads(struct model *m);
 
-/* The gradient of a linear layer's weight as a product of two factors: `factors`
- * floats for a batch. Rows of the sum over several ranks can be computed from their
- * factors (kernels.h). */
-struct model_product {
-    int layer;
-    size_t offset; /* of the weight, K x C floats, in the blocks */
-    int K, C;
-    size_t factors;
-};
-int model_products(const struct model *m,
-                   struct model_product *out); /* one per layer at most */
-/* From now on backward stores the layer's factors there (borrowed, aligned to cache
- * lines) and does not compute the gradient of its weight. */
-void model_keep_factors(struct model *m, int layer, float *factors);
-/* Stores the factors of a batch without samples. */
+/* Stores the layers' factors for a batch without samples. */
 void model_idle(struct model *m);
-/* Rows [from, to) of the sum over `batches`, in their order; in any thread. */
-void model_make_rows(const struct model *m, int layer, float *const *factors, int batches,
-                     int from, int to, float *rows);
-
-/* Switches dropout off (false) or on, for comparisons with another framework. */
-void model_set_dropout(struct model *m, bool on);
-
 /* Normalises over the batches of all ranks, which must run the same layers in the same
  * order: norm_share() of each norm layer. A rank without samples runs forward and
  * backward with n == 0: only the norm layers take part, and its gradients are 0. */
@@ -218,10 +251,8 @@ struct model_pass {
     struct trace *trace;
     enum trace_row row;
 };
-int model_layers(const struct model *m);
 /* The streams of dropout's random numbers in a micro-batch: one for each layer. */
 int model_dropout_streams(const struct model *m);
-struct io_shape model_shape(const struct model *m); /* of its data */
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to);
 /* Returns the loss; *correct counts correct answers (0 for TASK_REGRESS). */
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct);
@@ -231,18 +262,6 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
  * multiply-add counts as two. */
 double model_flop(const struct model *m);
 
-/* A compiled layer, for an engine of another device. */
-struct model_op {
-    const struct layer_spec *spec;
-    const struct param *weight, *bias; /* NULL: none */
-    size_t params;                     /* of model_params(): theirs */
-    int in, shortcut;                  /* layers; -1: the batch, none */
-    struct map_shape given, wide, map; /* of x; of y before pooling; of y */
-    bool adds, shortcut_adds; /* dx, the shortcut's gradient: added to its buffer */
-    size_t buffers;           /* floats of the block of buffers */
-    const float *turns;       /* of rotary positions: kernels.h; NULL: none */
-};
-struct model_op model_op(const struct model *m, int i);
 /* What a layer of GELU or SiLU computes, with rows of C. */
 struct activation model_activation(const struct layer_spec *layer, int C);
 /* Have a model's logits a weight of their own, its last layer's? */
@@ -255,7 +274,6 @@ bool model_used_after(const struct model *m, int i, int of);
  * first of the layers that follow i writes to it (from the start if these are beyond
  * `to`), and is free after layer i's backward. -1: none needed. Returns false if there
  * are too few; never for a model that was created. */
-enum { MODEL_MAX_SLOTS = 8 };
 bool model_slots(const struct model *m, int from, int to, int *slots);
 
 /* Splits the layers into `parts` of about equal work: first[0..parts], from 0 to

@@ -7,10 +7,7 @@
 #define WORKER_NN_MODEL_IMPL_H
 
 #include "worker/kernels/rng.h"
-#include "worker/kernels/scratch.h"
 #include "worker/nn/model.h"
-
-struct layer;
 
 /* The form of a layer's output. RECTIFIED: images after a ReLU, which the next
  * convolution uses in backward. The first layer's input is the data. */
@@ -33,74 +30,16 @@ struct op {
     unsigned takes; /* enum flow */
     /* parameters and shapes; then, once there is enough memory, plans and tables (NULL:
      * none) */
-    int (*add)(struct model *m, struct layer *l, struct map_shape in,
-               struct ddp_err *err);
-    void (*make)(struct model *m, struct layer *l);
-    void (*init)(struct model *m, const struct layer *l,
+    int (*add)(struct model *m, struct model_op *l, struct ddp_err *err);
+    void (*make)(struct model *m, struct model_op *l);
+    void (*init)(struct model *m, const struct model_op *l,
                  uint64_t key); /* initial values */
     /* NULL: of the logits, which the head computes */
-    void (*forward)(struct model *m, struct layer *l, const struct batch *b);
-    void (*back)(struct model *m, const struct layer *l, const struct batch *b);
+    void (*forward)(struct model *m, struct model_op *l, const struct batch *b);
+    void (*back)(struct model *m, const struct model_op *l, const struct batch *b);
 };
 extern const struct op op_conv, op_linear, op_norm, op_mean, op_embed, op_row_norm,
     op_dense, op_activation, op_rotary, op_attention, op_logits;
-
-struct layer {
-    const struct layer_spec *spec;
-    const struct op *op;
-    struct conv_shape shape; /* of `conv` */
-    struct conv_plan *conv;  /* at most one of the three */
-    struct linear_plan *linear;
-    struct norm_plan *norm;
-    float *factors; /* of the weight's gradient: stored by backward; NULL: not used */
-    const struct param *weight, *bias; /* NULL: none */
-    struct param joined[2];            /* what they point to, if they are several */
-    size_t nparams;
-    float *running;             /* a norm's, in the buffers */
-    int in, shortcut;           /* indices of layers; -1: the batch, none */
-    struct map_shape wide, map; /* shape of y before pooling; of y */
-    enum flow flow;             /* what y is */
-    bool adds, shortcut_adds;   /* dx, the shortcut's gradient: added to its buffer */
-    double work;                /* multiplications, per sample */
-    size_t floats;              /* of y, per sample */
-    float *y;                   /* [max_batch, floats] */
-    float *kept, *room;         /* for backward; scratch memory; NULL: none */
-    int slot;                   /* of y's gradient */
-};
-
-struct model {
-    const struct model_type *type; /* borrowed, or */
-    struct model_type *own_type;   /* owned: of model_create(); NULL: none */
-    const struct kernels *k;
-    struct io_shape io;
-    int max_batch, nlayers;
-    int from, to; /* rows of a sample that are computed: all but in model_next() */
-    bool dropout;
-    const struct model_pass *pass; /* that runs; NULL: a test, which learns nothing */
-    struct layer *layers;
-    struct param *params, *buffers;
-    size_t nparams, nbuffers;
-    size_t count, buffer_count; /* floats in the blocks */
-    struct model *of;           /* owner of the weights and buffers; NULL: this one */
-    float *weights, *own_weights, *buffer_block;
-    float *sums;  /* the block of gradients; NULL: not used so far */
-    float *grads; /* in which a pass computes them: the same, or its extra one */
-    float *slots[MODEL_MAX_SLOTS]; /* gradients of activations */
-    float *room;                   /* scratch memory for products of sequences */
-    struct head {
-        int rows;            /* at a time */
-        float *logits;       /* [rows, outputs] */
-        uint32_t *right;     /* [rows] */
-    } head;                  /* of a model of tokens: head.c */
-    double *found;           /* of class_loss(): of a batch, or of the head's rows */
-    struct scratches memory; /* all the above, except own_weights */
-    struct want {
-        void *to; /* the address of a pointer */
-        double floats;
-    } * wants; /* what model_allocate() allocates */
-    size_t nwants;
-    struct model_size size;
-};
 
 /* Plans layers and memory; the caller has set the first fields. */
 int model_build(struct model *m, struct ddp_err *err);
@@ -141,7 +80,7 @@ static inline bool pass_adds(const struct model *m)
 }
 
 /* A layer's input; the gradient of its output, NULL: not needed. */
-static inline const float *input_of(const struct model *m, const struct layer *l,
+static inline const float *input_of(const struct model *m, const struct model_op *l,
                                     const struct batch *b)
 {
     return l->in < 0 ? b->x : m->layers[l->in].y;
@@ -161,19 +100,19 @@ static inline void model_multiply(const struct model *m, int M, int N, int K,
 }
 
 /* The layer whose output the loss takes. */
-static inline const struct layer *model_last(const struct model *m)
+static inline const struct model_op *model_last(const struct model *m)
 {
-    const struct layer *last = &m->layers[m->nlayers - 1];
+    const struct model_op *last = &m->layers[m->nlayers - 1];
     return model_untied(m) ? &m->layers[last->in] : last;
 }
 
-static inline uint64_t model_dropout_key(const struct model *m, const struct layer *l)
+static inline uint64_t model_dropout_key(const struct model *m, const struct model_op *l)
 {
     return dropout_key(m->pass->seed, m->pass->draw, (int)(l - m->layers),
                        model_dropout_streams(m));
 }
 
-static inline bool model_drops(const struct model *m, const struct layer *l)
+static inline bool model_drops(const struct model *m, const struct model_op *l)
 {
     return m->dropout && m->pass && l->spec->dropout > 0;
 }

@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <math.h>
 
-static void init_uniform(struct model *m, const struct layer *l, uint64_t key)
+static void init_uniform(struct model *m, const struct model_op *l, uint64_t key)
 {
     const struct param *w = l->weight;
     float bound = 1.0f / sqrtf((float)(w->count / (size_t)w->dims[0]));
@@ -18,7 +18,8 @@ static void init_uniform(struct model *m, const struct layer *l, uint64_t key)
 /* ---- convolution ---- */
 
 /* The limits of the kernels (conv_shape in kernels.h). */
-static int check_conv(const struct model *m, const struct layer *l, struct ddp_err *err)
+static int check_conv(const struct model *m, const struct model_op *l,
+                      struct ddp_err *err)
 {
     const struct layer_spec *s = l->spec;
     bool rectified = l->in >= 0 && m->layers[l->in].flow == FLOW_RECTIFIED;
@@ -36,15 +37,14 @@ static int check_conv(const struct model *m, const struct layer *l, struct ddp_e
     return why ? layer_refuse(m, l, err, "'%s': a convolution %s", s->name, why) : 0;
 }
 
-static int add_conv(struct model *m, struct layer *l, struct map_shape in,
-                    struct ddp_err *err)
+static int add_conv(struct model *m, struct model_op *l, struct ddp_err *err)
 {
     const struct layer_spec *spec = l->spec;
     const struct conv_shape s = l->shape =
         (struct conv_shape){.B = m->max_batch,
-                            .C = in.C,
-                            .H = in.H,
-                            .W = in.W,
+                            .C = l->given.C,
+                            .H = l->given.H,
+                            .W = l->given.W,
                             .K = spec->outputs,
                             .R = spec->size,
                             .stride = spec->stride,
@@ -56,10 +56,10 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
                             .adds = l->adds};
     TRY(check_conv(m, l, err));
     int least = spec->pool ? spec->size + 1 : spec->size, pad = 2 * spec->pad;
-    if (in.H + pad < least || in.W + pad < least)
+    if (l->given.H + pad < least || l->given.W + pad < least)
         return layer_refuse(
             m, l, err, "'%s' is given %dx%d: the model needs larger images than %dx%d",
-            spec->name, in.H, in.W, m->io.H, m->io.W);
+            spec->name, l->given.H, l->given.W, m->io.H, m->io.W);
     l->weight = model_add_param(m, spec->name, "weight", 4, (int[]){s.K, s.C, s.R, s.R});
     if (!spec->bare)
         l->bias = model_add_param(m, spec->name, "bias", 1, (int[4]){s.K});
@@ -78,12 +78,12 @@ static int add_conv(struct model *m, struct layer *l, struct map_shape in,
                               spec->name);
 }
 
-static void make_conv(struct model *m, struct layer *l)
+static void make_conv(struct model *m, struct model_op *l)
 {
     l->conv = m->k->conv_plan(l->shape, &m->memory);
 }
 
-static void init_conv(struct model *m, const struct layer *l, uint64_t key)
+static void init_conv(struct model *m, const struct model_op *l, uint64_t key)
 {
     const int *dims = l->weight->dims;
     if (l->spec->bare)
@@ -92,13 +92,13 @@ static void init_conv(struct model *m, const struct layer *l, uint64_t key)
         init_uniform(m, l, key);
 }
 
-static void conv(struct model *m, struct layer *l, const struct batch *b)
+static void conv(struct model *m, struct model_op *l, const struct batch *b)
 {
     m->k->conv(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight),
                weights_at(m, l->bias), l->y);
 }
 
-static void conv_back(struct model *m, const struct layer *l, const struct batch *b)
+static void conv_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
     m->k->conv_back(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
                     m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
@@ -116,12 +116,12 @@ const struct op op_conv = {.product = true,
 
 /* ---- linear ---- */
 
-static int add_linear(struct model *m, struct layer *l, struct map_shape in,
-                      struct ddp_err *err)
+static int add_linear(struct model *m, struct model_op *l, struct ddp_err *err)
 {
     if (l->spec->dropout > 0 && !l->spec->relu)
         return layer_refuse(m, l, err, "'%s': dropout needs relu", l->spec->name);
-    int C = in.C * in.H * in.W, K = l->spec->outputs ? l->spec->outputs : m->io.outputs;
+    int C = l->given.C * l->given.H * l->given.W;
+    int K = l->spec->outputs ? l->spec->outputs : m->io.outputs;
     l->weight = model_add_param(m, l->spec->name, "weight", 2, (int[4]){K, C});
     l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){K});
     l->flow = FLOW_FEATURES;
@@ -132,7 +132,7 @@ static int add_linear(struct model *m, struct layer *l, struct map_shape in,
     return 0;
 }
 
-static void make_linear(struct model *m, struct layer *l)
+static void make_linear(struct model *m, struct model_op *l)
 {
     l->linear = m->k->linear_plan((struct linear_shape){.B = m->max_batch,
                                                         .C = l->weight->dims[1],
@@ -141,13 +141,13 @@ static void make_linear(struct model *m, struct layer *l)
                                   &m->memory);
 }
 
-static void linear(struct model *m, struct layer *l, const struct batch *b)
+static void linear(struct model *m, struct model_op *l, const struct batch *b)
 {
     m->k->linear(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight),
                  weights_at(m, l->bias), l->y);
 }
 
-static void linear_back(struct model *m, const struct layer *l, const struct batch *b)
+static void linear_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
     m->k->linear_back(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
                       m->slots[l->slot], grads_at(m, l->weight), l->factors,
@@ -164,23 +164,23 @@ const struct op op_linear = {.product = true,
 
 /* ---- batch normalisation ---- */
 
-static int add_norm(struct model *m, struct layer *l, struct map_shape in,
-                    struct ddp_err *err)
+static int add_norm(struct model *m, struct model_op *l, struct ddp_err *err)
 {
     const char *name = l->spec->name;
-    l->weight = model_add_param(m, name, "weight", 1, (int[4]){in.C});
-    l->bias = model_add_param(m, name, "bias", 1, (int[4]){in.C});
-    model_add_buffer(m, name, "running_mean", 1, (int[4]){in.C});
-    model_add_buffer(m, name, "running_var", 1, (int[4]){in.C});
+    const int C[4] = {l->given.C};
+    l->weight = model_add_param(m, name, "weight", 1, C);
+    l->bias = model_add_param(m, name, "bias", 1, C);
+    model_add_buffer(m, name, "running_mean", 1, C);
+    model_add_buffer(m, name, "running_var", 1, C);
     model_add_buffer(m, name, "num_batches_tracked", 0, (int[4]){0});
-    l->map = in;
+    l->map = l->given;
     l->flow = FLOW_IMAGES;
     l->floats = m->k->map_floats(l->map);
-    l->work = 4 * (double)in.C * in.H * in.W;
+    l->work = 4 * (double)l->given.C * l->given.H * l->given.W;
     return 0;
 }
 
-static void make_norm(struct model *m, struct layer *l)
+static void make_norm(struct model *m, struct model_op *l)
 {
     l->norm = m->k->norm_plan((struct norm_shape){.B = m->max_batch,
                                                   .C = l->map.C,
@@ -192,7 +192,7 @@ static void make_norm(struct model *m, struct layer *l)
                               &m->memory);
 }
 
-static void init_norm(struct model *m, const struct layer *l, uint64_t key)
+static void init_norm(struct model *m, const struct model_op *l, uint64_t key)
 {
     size_t C = l->weight->count;
     param_fill(m, l->weight, 1);
@@ -201,7 +201,7 @@ static void init_norm(struct model *m, const struct layer *l, uint64_t key)
         l->running[i] = i / C == 1; /* the variances */
 }
 
-static void norm(struct model *m, struct layer *l, const struct batch *b)
+static void norm(struct model *m, struct model_op *l, const struct batch *b)
 {
     bool learn = m->pass != NULL;
     m->k->norm(l->norm, b->n, input_of(m, l, b), weights_at(m, l->weight),
@@ -210,7 +210,7 @@ static void norm(struct model *m, struct layer *l, const struct batch *b)
     l->running[2 * l->weight->count] += learn;
 }
 
-static void norm_back(struct model *m, const struct layer *l, const struct batch *b)
+static void norm_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
     m->k->norm_back(l->norm, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
                     m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
@@ -226,24 +226,23 @@ const struct op op_norm = {.takes = FLOW_IMAGES,
 
 /* ---- mean ---- */
 
-static int add_mean(struct model *m, struct layer *l, struct map_shape in,
-                    struct ddp_err *err)
+static int add_mean(struct model *m, struct model_op *l, struct ddp_err *err)
 {
-    l->map = (struct map_shape){in.C, 1, 1};
+    l->map = (struct map_shape){l->given.C, 1, 1};
     l->flow = FLOW_FEATURES;
-    l->floats = (size_t)in.C;
-    l->work = (double)in.C * in.H * in.W;
+    l->floats = (size_t)l->given.C;
+    l->work = (double)l->given.C * l->given.H * l->given.W;
     return 0;
 }
 
-static void mean(struct model *m, struct layer *l, const struct batch *b)
+static void mean(struct model *m, struct model_op *l, const struct batch *b)
 {
-    m->k->mean(m->layers[l->in].map, b->n, input_of(m, l, b), l->y);
+    m->k->mean(l->given, b->n, input_of(m, l, b), l->y);
 }
 
-static void mean_back(struct model *m, const struct layer *l, const struct batch *b)
+static void mean_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
-    m->k->mean_back(m->layers[l->in].map, b->n, m->slots[l->slot], gradient_of(m, l->in));
+    m->k->mean_back(l->given, b->n, m->slots[l->slot], gradient_of(m, l->in));
 }
 
 const struct op op_mean = {

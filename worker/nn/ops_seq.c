@@ -16,19 +16,19 @@ static int rows_of(const struct model *m, const struct batch *b)
 }
 
 /* The first row that forward reads of its input, and writes. */
-static const float *rows_in(const struct model *m, const struct layer *l,
+static const float *rows_in(const struct model *m, const struct model_op *l,
                             const struct batch *b)
 {
-    return input_of(m, l, b) + (size_t)m->from * (size_t)m->layers[l->in].map.C;
+    return input_of(m, l, b) + (size_t)m->from * (size_t)l->given.C;
 }
 
-static float *rows_out(const struct model *m, const struct layer *l)
+static float *rows_out(const struct model *m, const struct model_op *l)
 {
     return l->y + (size_t)m->from * (size_t)l->map.C;
 }
 
 /* A row for each token; returns 0. */
-static int give_rows(const struct model *m, struct layer *l, int features, double work)
+static int give_rows(const struct model *m, struct model_op *l, int features, double work)
 {
     l->flow = FLOW_ROWS;
     l->map = (struct map_shape){features, 1, 1};
@@ -39,8 +39,7 @@ static int give_rows(const struct model *m, struct layer *l, int features, doubl
 
 /* ---- embeddings of tokens and positions ---- */
 
-static int add_embed(struct model *m, struct layer *l, struct map_shape in,
-                     struct ddp_err *err)
+static int add_embed(struct model *m, struct model_op *l, struct ddp_err *err)
 {
     int C = l->spec->outputs;
     const char *positions = l->spec->positions;
@@ -51,7 +50,7 @@ static int add_embed(struct model *m, struct layer *l, struct map_shape in,
     return give_rows(m, l, C, C);
 }
 
-static void init_embed(struct model *m, const struct layer *l, uint64_t key)
+static void init_embed(struct model *m, const struct model_op *l, uint64_t key)
 {
     param_draw(m, l->weight, 0.02f, key);
     param_draw(m, l->bias, 0.02f, key);
@@ -63,7 +62,7 @@ static const uint32_t *token_at(const struct model *m, const struct batch *b, in
     return b->tokens + (size_t)row / W * (W + 1) + (size_t)row % W;
 }
 
-static void embed(struct model *m, struct layer *l, const struct batch *b)
+static void embed(struct model *m, struct model_op *l, const struct batch *b)
 {
     size_t C = (size_t)l->spec->outputs;
     float *y = rows_out(m, l);
@@ -76,7 +75,7 @@ static void embed(struct model *m, struct layer *l, const struct batch *b)
 }
 
 /* Adds to the weight's gradient if the head, or an earlier pass, has begun it. */
-static void embed_back(struct model *m, const struct layer *l, const struct batch *b)
+static void embed_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
     int64_t C = l->spec->outputs;
     float *of = sums_at(m, l->weight), *at = sums_at(m, l->bias);
@@ -101,23 +100,22 @@ const struct op op_embed = {.shares = true,
 
 /* ---- layer norm, RMS norm ---- */
 
-static int add_row_norm(struct model *m, struct layer *l, struct map_shape in,
-                        struct ddp_err *err)
+static int add_row_norm(struct model *m, struct model_op *l, struct ddp_err *err)
 {
-    l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){in.C});
+    l->weight = model_add_param(m, l->spec->name, "weight", 1, (int[4]){l->given.C});
     if (l->spec->kind == LAYER_LAYER_NORM && !l->spec->bare)
-        l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){in.C});
+        l->bias = model_add_param(m, l->spec->name, "bias", 1, (int[4]){l->given.C});
     model_want(m, &l->kept, 2.0 * m->max_batch * m->io.W);
-    return give_rows(m, l, in.C, 4 * in.C);
+    return give_rows(m, l, l->given.C, 4 * l->given.C);
 }
 
-static void init_row_norm(struct model *m, const struct layer *l, uint64_t key)
+static void init_row_norm(struct model *m, const struct model_op *l, uint64_t key)
 {
     param_fill(m, l->weight, 1);
     param_fill(m, l->bias, 0);
 }
 
-static struct row_norm norm_of(const struct model *m, const struct layer *l)
+static struct row_norm norm_of(const struct model *m, const struct model_op *l)
 {
     return (struct row_norm){.C = l->map.C,
                              .rms = l->spec->kind == LAYER_RMS_NORM,
@@ -126,13 +124,14 @@ static struct row_norm norm_of(const struct model *m, const struct layer *l)
                              .bias = weights_at(m, l->bias)};
 }
 
-static void row_norm(struct model *m, struct layer *l, const struct batch *b)
+static void row_norm(struct model *m, struct model_op *l, const struct batch *b)
 {
     m->k->row_norm(norm_of(m, l), rows_of(m, b), rows_in(m, l, b), rows_out(m, l),
                    l->kept);
 }
 
-static void row_norm_back(struct model *m, const struct layer *l, const struct batch *b)
+static void row_norm_back(struct model *m, const struct model_op *l,
+                          const struct batch *b)
 {
     m->k->row_norm_back(norm_of(m, l), rows_of(m, b), input_of(m, l, b), l->kept,
                         m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
@@ -150,8 +149,8 @@ const struct op op_row_norm = {.sums = true,
 
 /* The weights, or with no `inputs` the biases, of the layer and of those that are joined
  * to it: one after another, so that they are one matrix, or vector, in the blocks. */
-static const struct param *add_params(struct model *m, struct layer *l, const char *what,
-                                      int inputs)
+static const struct param *add_params(struct model *m, struct model_op *l,
+                                      const char *what, int inputs)
 {
     const struct layer_spec *s = l->spec;
     int ndim = inputs ? 2 : 1, own = s->outputs;
@@ -172,18 +171,17 @@ static const struct param *add_params(struct model *m, struct layer *l, const ch
     return to;
 }
 
-static int add_dense(struct model *m, struct layer *l, struct map_shape in,
-                     struct ddp_err *err)
+static int add_dense(struct model *m, struct model_op *l, struct ddp_err *err)
 {
-    l->weight = add_params(m, l, "weight", in.C);
+    l->weight = add_params(m, l, "weight", l->given.C);
     if (!l->spec->bare)
         l->bias = add_params(m, l, "bias", 0);
-    return give_rows(m, l, l->spec->outputs, (double)in.C * l->spec->outputs);
+    return give_rows(m, l, l->spec->outputs, (double)l->given.C * l->spec->outputs);
 }
 
 /* As in GPT-2: weights of residual branches are scaled by 1 / sqrt(number of residual
  * branches). */
-static void init_dense(struct model *m, const struct layer *l, uint64_t key)
+static void init_dense(struct model *m, const struct model_op *l, uint64_t key)
 {
     int shortcuts = 0;
     for (int i = 0; i < m->nlayers; i++)
@@ -194,7 +192,7 @@ static void init_dense(struct model *m, const struct layer *l, uint64_t key)
 }
 
 /* The weight as [inputs, outputs]. */
-static struct matrix weight_of(const struct model *m, const struct layer *l)
+static struct matrix weight_of(const struct model *m, const struct model_op *l)
 {
     const float *w = weights_at(m, l->weight);
     return l->spec->outputs_first ? transposed(w, (size_t)l->weight->dims[1])
@@ -206,16 +204,16 @@ static struct matrix transpose_of(struct matrix a)
     return (struct matrix){a.at, a.column, a.row};
 }
 
-static void dense(struct model *m, struct layer *l, const struct batch *b)
+static void dense(struct model *m, struct model_op *l, const struct batch *b)
 {
-    int C = m->layers[l->in].map.C, K = l->map.C;
+    int C = l->given.C, K = l->map.C;
     model_multiply(m, rows_of(m, b), K, C, matrix(rows_in(m, l, b), (size_t)C),
                    weight_of(m, l), weights_at(m, l->bias), rows_out(m, l), false);
 }
 
-static void dense_back(struct model *m, const struct layer *l, const struct batch *b)
+static void dense_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
-    int C = m->layers[l->in].map.C, K = l->map.C, rows = rows_of(m, b);
+    int C = l->given.C, K = l->map.C, rows = rows_of(m, b);
     struct matrix x = matrix(input_of(m, l, b), (size_t)C);
     struct matrix dy = matrix(m->slots[l->slot], (size_t)K);
     float *dw = grads_at(m, l->weight);
@@ -246,22 +244,22 @@ struct activation model_activation(const struct layer_spec *layer, int C)
                : (struct activation){1, 0, C, layer->gated};
 }
 
-static int add_activation(struct model *m, struct layer *l, struct map_shape in,
-                          struct ddp_err *err)
+static int add_activation(struct model *m, struct model_op *l, struct ddp_err *err)
 {
-    if (l->spec->gated && in.C % 2)
+    if (l->spec->gated && l->given.C % 2)
         return layer_refuse(m, l, err, "'%s': %d numbers are no two halves",
-                            l->spec->name, in.C);
-    return give_rows(m, l, l->spec->gated ? in.C / 2 : in.C, 10 * in.C);
+                            l->spec->name, l->given.C);
+    return give_rows(m, l, l->spec->gated ? l->given.C / 2 : l->given.C, 10 * l->given.C);
 }
 
-static void activate(struct model *m, struct layer *l, const struct batch *b)
+static void activate(struct model *m, struct model_op *l, const struct batch *b)
 {
     m->k->activation(model_activation(l->spec, l->map.C), rows_of(m, b), rows_in(m, l, b),
                      NULL, rows_out(m, l));
 }
 
-static void activate_back(struct model *m, const struct layer *l, const struct batch *b)
+static void activate_back(struct model *m, const struct model_op *l,
+                          const struct batch *b)
 {
     m->k->activation(model_activation(l->spec, l->map.C), rows_of(m, b),
                      input_of(m, l, b), m->slots[l->slot], gradient_of(m, l->in));
@@ -274,11 +272,10 @@ const struct op op_activation = {.takes = FLOW_ROWS,
 
 /* ---- attention ---- */
 
-static struct attention_shape shape_of(const struct model *m, const struct layer *l,
-                                       int C)
+static struct attention_shape shape_of(const struct model *m, const struct model_op *l)
 {
-    int heads = l->spec->size, kv = l->spec->kv_heads;
-    struct attention_shape s = {m->from, m->to, heads, kv, C / (heads + 2 * kv), 0, 0};
+    int heads = l->spec->size, kv = l->spec->kv_heads, D = l->given.C / (heads + 2 * kv);
+    struct attention_shape s = {m->from, m->to, heads, kv, D, 0, 0};
     if (model_drops(m, l)) {
         s.dropout = l->spec->dropout;
         s.key = model_dropout_key(m, l);
@@ -286,10 +283,11 @@ static struct attention_shape shape_of(const struct model *m, const struct layer
     return s;
 }
 
-static int check_heads(const struct model *m, const struct layer *l, int C,
+static int check_heads(const struct model *m, const struct model_op *l,
                        struct ddp_err *err)
 {
-    struct attention_shape s = shape_of(m, l, C);
+    int C = l->given.C;
+    struct attention_shape s = shape_of(m, l);
     if (C != s.D * (s.heads + 2 * s.kv_heads) || s.heads % s.kv_heads)
         return layer_refuse(
             m, l, err,
@@ -300,29 +298,27 @@ static int check_heads(const struct model *m, const struct layer *l, int C,
     return 0;
 }
 
-static int add_attention(struct model *m, struct layer *l, struct map_shape in,
-                         struct ddp_err *err)
+static int add_attention(struct model *m, struct model_op *l, struct ddp_err *err)
 {
-    struct attention_shape s = shape_of(m, l, in.C);
+    struct attention_shape s = shape_of(m, l);
     int C = s.heads * s.D;
-    TRY(check_heads(m, l, in.C, err));
+    TRY(check_heads(m, l, err));
     give_rows(m, l, C, (double)m->io.W * C); /* half of all pairs, two products */
     model_want(m, &l->kept, (double)m->max_batch * m->io.W * s.heads);
     model_want(m, &l->room, (double)m->k->attention_room(s));
     return 0;
 }
 
-static void attention(struct model *m, struct layer *l, const struct batch *b)
+static void attention(struct model *m, struct model_op *l, const struct batch *b)
 {
-    m->k->attention(shape_of(m, l, m->layers[l->in].map.C), b->n, input_of(m, l, b), l->y,
-                    l->kept, l->room);
+    m->k->attention(shape_of(m, l), b->n, input_of(m, l, b), l->y, l->kept, l->room);
 }
 
-static void attention_back(struct model *m, const struct layer *l, const struct batch *b)
+static void attention_back(struct model *m, const struct model_op *l,
+                           const struct batch *b)
 {
-    m->k->attention_back(shape_of(m, l, m->layers[l->in].map.C), b->n, input_of(m, l, b),
-                         l->y, l->kept, m->slots[l->slot], gradient_of(m, l->in),
-                         l->room);
+    m->k->attention_back(shape_of(m, l), b->n, input_of(m, l, b), l->y, l->kept,
+                         m->slots[l->slot], gradient_of(m, l->in), l->room);
 }
 
 const struct op op_attention = {.product = true,
@@ -345,25 +341,24 @@ static float frequency_of(const struct layer_spec *s, float exponent)
     return all * (kept + (1 - kept) / s->factor);
 }
 
-static int add_rotary(struct model *m, struct layer *l, struct map_shape in,
-                      struct ddp_err *err)
+static int add_rotary(struct model *m, struct model_op *l, struct ddp_err *err)
 {
-    int D = shape_of(m, l, in.C).D;
-    TRY(check_heads(m, l, in.C, err));
+    int D = shape_of(m, l).D;
+    TRY(check_heads(m, l, err));
     if (D % 2)
         return layer_refuse(m, l, err, "'%s': heads of %d numbers have no halves",
                             l->spec->name, D);
     if (l->spec->low >= l->spec->high)
         return layer_refuse(m, l, err, "'%s': low is not below high", l->spec->name);
     model_want(m, &l->kept, (double)m->io.W * D);
-    return give_rows(m, l, in.C, 4 * in.C);
+    return give_rows(m, l, l->given.C, 4 * l->given.C);
 }
 
 /* Keeps the cosine and sine of the angle of each position and number of half a head, in
  * float as Hugging Face has them. */
-static void make_rotary(struct model *m, struct layer *l)
+static void make_rotary(struct model *m, struct model_op *l)
 {
-    int T = m->io.W, D = shape_of(m, l, l->map.C).D;
+    int T = m->io.W, D = shape_of(m, l).D;
     for (int d = 0; d < D / 2; d++) {
         float frequency = frequency_of(l->spec, (float)(2 * d) / (float)D);
         for (int t = 0; t < T; t++) {
@@ -374,15 +369,15 @@ static void make_rotary(struct model *m, struct layer *l)
     }
 }
 
-static void rotary(struct model *m, struct layer *l, const struct batch *b)
+static void rotary(struct model *m, struct model_op *l, const struct batch *b)
 {
-    m->k->rotary(shape_of(m, l, l->map.C), b->n, l->kept, input_of(m, l, b), l->y, false);
+    m->k->rotary(shape_of(m, l), b->n, l->kept, input_of(m, l, b), l->y, false);
 }
 
-static void rotary_back(struct model *m, const struct layer *l, const struct batch *b)
+static void rotary_back(struct model *m, const struct model_op *l, const struct batch *b)
 {
-    m->k->rotary(shape_of(m, l, l->map.C), b->n, l->kept, m->slots[l->slot],
-                 gradient_of(m, l->in), true);
+    m->k->rotary(shape_of(m, l), b->n, l->kept, m->slots[l->slot], gradient_of(m, l->in),
+                 true);
 }
 
 const struct op op_rotary = {.takes = FLOW_ROWS,
@@ -393,11 +388,10 @@ const struct op op_rotary = {.takes = FLOW_ROWS,
 
 /* ---- logits with a weight of their own: head.c computes them ---- */
 
-static int add_logits(struct model *m, struct layer *l, struct map_shape in,
-                      struct ddp_err *err)
+static int add_logits(struct model *m, struct model_op *l, struct ddp_err *err)
 {
-    l->weight =
-        model_add_param(m, l->spec->name, "weight", 2, (int[4]){m->io.outputs, in.C});
+    l->weight = model_add_param(m, l->spec->name, "weight", 2,
+                                (int[4]){m->io.outputs, l->given.C});
     l->flow = FLOW_LOGITS;
     return 0;
 }

@@ -28,11 +28,11 @@ static void put(const float *v, size_t n)
 static void optimise(const struct kernels *k, const char *name, struct model *m,
                      float *state[2], int step)
 {
-    struct update u = {.w = model_weights(m),
+    struct update u = {.w = m->weights,
                        .m = state[0],
                        .v = state[1],
                        .g = model_grads(m),
-                       .n = (int64_t)model_param_count(m),
+                       .n = (int64_t)m->count,
                        .lr = strcmp(name, "sgd") == 0 ? 0.05f : 1e-3f,
                        .decay = 1e-3f,
                        .b1 = 0.9f,
@@ -52,8 +52,8 @@ static void optimise(const struct kernels *k, const char *name, struct model *m,
 
 static void print_params(const struct model *m)
 {
-    size_t n;
-    const struct param *p = model_params(m, &n);
+    const struct param *p = m->params;
+    size_t n = m->nparams;
     for (; n > 0; n--, p++) {
         printf("%s ", p->name);
         for (int d = 0; d < p->ndim; d++)
@@ -64,8 +64,8 @@ static void print_params(const struct model *m)
 static void train(struct model *m, const struct kernels *k, const char *optimiser,
                   struct io_shape io, int n, int steps)
 {
-    size_t count = model_param_count(m), in = (size_t)(io.C * io.H * io.W * n);
-    size_t outputs = (size_t)(model_type(m)->task == TASK_CLASSIFY ? n : n * io.outputs);
+    size_t count = m->count, in = (size_t)(io.C * io.H * io.W * n);
+    size_t outputs = (size_t)(m->type->task == TASK_CLASSIFY ? n : n * io.outputs);
     float *x = xcalloc(in * (size_t)steps, sizeof(float));
     float *targets = xcalloc(outputs * (size_t)steps, sizeof(float));
     float *loss = xcalloc((size_t)steps, sizeof(float));
@@ -76,9 +76,9 @@ static void train(struct model *m, const struct kernels *k, const char *optimise
     for (size_t i = 0; i < outputs * (size_t)steps; i++) {
         labels[i] = (uint32_t)(rng_word(22, i) % (unsigned)io.outputs);
         targets[i] =
-            model_type(m)->task == TASK_CLASSIFY ? (float)labels[i] : rng_uniform(23, i);
+            m->type->task == TASK_CLASSIFY ? (float)labels[i] : rng_uniform(23, i);
     }
-    put(model_weights(m), count);
+    put(m->weights, count);
     put(x, in * (size_t)steps);
     put(targets, outputs * (size_t)steps);
     struct batch first = {.x = x, .labels = labels, .targets = targets, .n = n},
@@ -94,7 +94,7 @@ static void train(struct model *m, const struct kernels *k, const char *optimise
             put(model_grads(m), count);
         optimise(k, optimiser, m, state, step + 1);
     }
-    put(model_weights(m), count);
+    put(m->weights, count);
     put(model_forward(m, &first), (size_t)(n * io.outputs));
     put(loss, (size_t)steps);
     free(x);
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
         return 1;
     }
     model_init(m, 1);
-    model_set_dropout(m, false);
+    m->dropout = false;
     print_params(m);
     train(m, k, argv[8], io, atoi(argv[6]), atoi(argv[7]));
     model_destroy(m);

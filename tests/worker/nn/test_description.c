@@ -41,9 +41,10 @@ static float loss_at(struct model *m, const struct batch *b)
 static void check_gradients(struct model *m, const struct batch *b)
 {
     static const double step = 2e-3;
-    size_t nparams, count = model_param_count(m);
-    const struct param *params = model_params(m, &nparams);
-    float *w = model_weights(m), *first = xcalloc(count, sizeof *first);
+    size_t count = m->count;
+    const struct param *params = m->params;
+    size_t nparams = m->nparams;
+    float *w = m->weights, *first = xcalloc(count, sizeof *first);
     loss_at(m, b);
     memcpy(first, model_grads(m), count * sizeof *first);
     for (const struct param *p = params; p < params + nparams; p++) {
@@ -81,7 +82,7 @@ static void check_dropout(struct model *m, const struct batch *b)
               with);
     ck_assert(train_step(m, (struct model_pass){
                                 .batch = b, .scale = 1, .seed = 1, .draw = 1}) != with);
-    model_set_dropout(m, false);
+    m->dropout = false;
     ck_assert(test != with && fabsf(loss_at(m, b) - test) < 1e-6f * test);
 }
 
@@ -105,9 +106,9 @@ LOOP_TEST(gradients_are_slopes, ARRAY_LEN(nets) * MAX_ENGINES)
     struct model *m = model_create(nets[which].path, io, 4, engine_at(engine), &err);
     ck_ok(m ? 0 : -1, err);
     model_init(m, 3);
-    for (size_t i = 0; nets[which].tokens && i < model_param_count(m); i++)
-        model_weights(m)[i] += 0.4f * rng_uniform(8, i) - 0.2f; /* no gradient is small */
-    model_set_dropout(m, nets[which].tokens);
+    for (size_t i = 0; nets[which].tokens && i < m->count; i++)
+        m->weights[i] += 0.4f * rng_uniform(8, i) - 0.2f; /* no gradient is small */
+    m->dropout = nets[which].tokens;
     struct batch b = {.x = x, .labels = labels, .tokens = tokens, .n = 4};
     check_gradients(m, &b);
     if (nets[which].tokens)
@@ -141,7 +142,7 @@ LOOP_TEST(the_carried_models_are_of_known_size, ARRAY_LEN(sizes))
     struct model *m = model_create(sizes[_i].name, sizes[_i].io, 1,
                                    kernels_get(NULL, PRECISION_FP32, &err), &err);
     ck_ok(m ? 0 : -1, err);
-    ck_assert_uint_eq(model_param_count(m), sizes[_i].params);
+    ck_assert_uint_eq(m->count, sizes[_i].params);
     model_destroy(m);
 }
 

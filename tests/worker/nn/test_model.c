@@ -80,8 +80,8 @@ static struct image layer_double(struct image x, const struct layer_spec *l,
 static double loss_double(const struct model *m, struct io_shape io,
                           const struct batch *b, const double *weights)
 {
-    size_t nparams;
-    const struct param *params = model_params(m, &nparams);
+    const struct param *params = m->params;
+    size_t nparams = m->nparams;
     double total = 0;
     for (int s = 0; s < b->n; s++) {
         struct image x = {io.C, io.H, io.W, NULL};
@@ -89,15 +89,15 @@ static double loss_double(const struct model *m, struct io_shape io,
         for (int i = 0; i < io.C * io.H * io.W; i++)
             x.v[i] = (double)b->x[s * io.C * io.H * io.W + i];
         for (size_t i = 0; i < nparams; i += 2)
-            x = layer_double(x, &model_type(m)->layers[i / 2], weights + params[i].offset,
+            x = layer_double(x, &m->type->layers[i / 2], weights + params[i].offset,
                              weights + params[i + 1].offset, params[i].dims[0]);
         double sum = 0;
         for (int k = 0; k < io.outputs; k++)
-            sum += model_type(m)->task == TASK_CLASSIFY
+            sum += m->type->task == TASK_CLASSIFY
                        ? exp(x.v[k])
                        : pow(x.v[k] - (double)b->targets[s * io.outputs + k], 2);
-        total += model_type(m)->task == TASK_CLASSIFY ? log(sum) - x.v[b->labels[s]]
-                                                      : sum / io.outputs;
+        total += m->type->task == TASK_CLASSIFY ? log(sum) - x.v[b->labels[s]]
+                                                : sum / io.outputs;
         free(x.v);
     }
     return total / b->n;
@@ -147,19 +147,20 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * MAX_ENGINES)
     /* room for more samples than come: the last batch of an epoch is small */
     struct model *m = a_model(which, engine, cases[which].n + 2);
     struct batch b = a_batch(cases[which].io, cases[which].n);
-    model_set_dropout(m, false);
+    m->dropout = false;
     int correct;
     float loss = train_step(
         m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .draw = 1});
 
-    size_t n = model_param_count(m), nparams;
+    size_t n = m->count;
     double *w = xcalloc(n, sizeof(double));
     for (size_t i = 0; i < n; i++)
-        w[i] = (double)model_weights(m)[i];
+        w[i] = (double)m->weights[i];
     ck_assert_double_eq_tol((double)loss, loss_double(m, cases[which].io, &b, w), 1e-5);
     ck_assert_double_eq_tol((double)model_evaluate(m, &b, &correct), (double)loss, 1e-6);
 
-    const struct param *params = model_params(m, &nparams);
+    const struct param *params = m->params;
+    size_t nparams = m->nparams;
     for (size_t p = 0; p < nparams; p++)
         for (int probe = 0; probe < 4; probe++) {
             size_t i = params[p].offset + rng_word(p, (uint64_t)probe) % params[p].count;
@@ -171,8 +172,8 @@ LOOP_TEST(gradients_are_finite_differences, ARRAY_LEN(cases) * MAX_ENGINES)
             w[i] = was;
             double want = 0.5 * (up - down) / (2 * eps), got = (double)model_grads(m)[i];
             ck_assert_msg(fabs(want - got) < 1e-6 + 1e-4 * fabs(want),
-                          "%s %s[%zu]: %g, want %g", model_kernels(m)->name,
-                          params[p].name, i - params[p].offset, got, want);
+                          "%s %s[%zu]: %g, want %g", m->k->name, params[p].name,
+                          i - params[p].offset, got, want);
         }
     free(w);
     free_batch(&b);
@@ -188,7 +189,7 @@ LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
     struct batch b = a_batch(cases[3].io, 16);
     float loss =
         train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .draw = 9});
-    size_t n = model_param_count(m);
+    size_t n = m->count;
     float *g = xmemdup(model_grads(m), n * sizeof(float));
     double slope = 0;
     for (size_t i = 0; i < n; i++)
@@ -196,7 +197,7 @@ LOOP_TEST(gradients_pass_through_dropout, MAX_ENGINES)
     float eps = (float)(1e-2 / sqrt(slope)), side[2];
     for (int k = 0; k < 2; k++) {
         for (size_t i = 0; i < n; i++)
-            model_weights(m)[i] += (k ? 2 : -1) * eps * g[i];
+            m->weights[i] += (k ? 2 : -1) * eps * g[i];
         side[k] = train_step(
             m, (struct model_pass){.batch = &b, .scale = 1, .seed = 5, .draw = 9});
     }
@@ -227,8 +228,8 @@ LOOP_TEST(ranges_come_from_last_to_first_and_cover_all, ARRAY_LEN(cases))
 {
     struct model *m = a_model(_i, 0, 8);
     struct batch b = a_batch(cases[_i].io, cases[_i].n);
-    struct seen seen = {model_param_count(m), 0};
-    float *grads = xcalloc(model_param_count(m), sizeof(float));
+    struct seen seen = {m->count, 0};
+    float *grads = xcalloc(m->count, sizeof(float));
     model_set_grads(m, grads);
     train_step(m, (struct model_pass){.batch = &b,
                                       .scale = 1,
@@ -239,7 +240,7 @@ LOOP_TEST(ranges_come_from_last_to_first_and_cover_all, ARRAY_LEN(cases))
     ck_assert_uint_eq(seen.low, 0);
     ck_assert_uint_ge(seen.calls, 1);
     double sum = 0;
-    for (size_t i = 0; i < model_param_count(m); i++)
+    for (size_t i = 0; i < m->count; i++)
         sum += fabs((double)grads[i]);
     ck_assert_double_gt(sum, 0);
     free(grads);
@@ -320,15 +321,16 @@ LOOP_TEST(steps_allocate_nothing, ARRAY_LEN(cases) * MAX_ENGINES)
 TEST(initial_values_are_uniform_within_pytorchs_bounds)
 {
     struct model *m = a_model(3, 0, 1), *again = a_model(3, nengines() - 1, 4);
-    size_t nparams, n = model_param_count(m);
-    const struct param *params = model_params(m, &nparams);
-    ck_assert_mem_eq(model_weights(m), model_weights(again), n * sizeof(float));
+    size_t n = m->count;
+    const struct param *params = m->params;
+    size_t nparams = m->nparams;
+    ck_assert_mem_eq(m->weights, again->weights, n * sizeof(float));
     for (size_t p = 0; p < nparams; p++) {
         const struct param *weight = &params[p / 2 * 2];
         double fan_in = (double)weight->count / weight->dims[0], bound = 1 / sqrt(fan_in);
         double sum = 0, squares = 0, most = 0;
         for (size_t i = 0; i < params[p].count; i++) {
-            double v = (double)model_weights(m)[params[p].offset + i] / bound;
+            double v = (double)m->weights[params[p].offset + i] / bound;
             sum += v;
             squares += v * v;
             most = fmax(most, fabs(v));
@@ -341,7 +343,7 @@ TEST(initial_values_are_uniform_within_pytorchs_bounds)
         ck_assert_double_le(fabs(squares / count - 1 / 3.0), 4 * sqrt(4 / 45.0 / count));
     }
     model_init(again, 4);
-    ck_assert_mem_ne(model_weights(m), model_weights(again), n * sizeof(float));
+    ck_assert_mem_ne(m->weights, again->weights, n * sizeof(float));
     model_destroy(m);
     model_destroy(again);
 }
@@ -360,15 +362,16 @@ TEST(parameters_have_pytorchs_names_and_shapes)
     struct ddp_err err;
     struct model *m = model_create("cnn", (struct io_shape){1, 28, 28, 10}, 1,
                                    kernels_get(NULL, PRECISION_FP32, &err), &err);
-    size_t n;
-    const struct param *params = model_params(m, &n);
+    ck_assert_ptr_nonnull(m);
+    const struct param *params = m->params;
+    size_t n = m->nparams;
     ck_assert_uint_eq(n, ARRAY_LEN(want));
     for (size_t i = 0; i < n; i++) {
         ck_assert_str_eq(params[i].name, want[i].name);
         ck_assert_int_eq(params[i].ndim, want[i].ndim);
         ck_assert_mem_eq(params[i].dims, want[i].dims, sizeof(want[i].dims));
     }
-    ck_assert_uint_eq(model_param_count(m), 1199882);
+    ck_assert_uint_eq(m->count, 1199882);
     model_destroy(m);
 }
 

@@ -220,8 +220,8 @@ static struct model *a_model(int which, const struct kernels *k, int max_batch)
     ck_assert_msg(m != NULL, "%s", err.text);
     free(name);
     model_init(m, 3);
-    for (size_t i = 0; i < model_param_count(m); i++) /* no gradient is small */
-        model_weights(m)[i] += 0.6f * rng_uniform(8, i) - 0.3f;
+    for (size_t i = 0; i < m->count; i++) /* no gradient is small */
+        m->weights[i] += 0.6f * rng_uniform(8, i) - 0.3f;
     return m;
 }
 
@@ -246,15 +246,16 @@ LOOP_TEST(gradients_are_finite_differences, CASES * 4)
     struct batch b = a_batch(which);
     float loss = train_step(
         m, (struct model_pass){.batch = &b, .scale = 0.5f, .seed = 1, .draw = 1});
-    size_t n = model_param_count(m), nparams;
+    size_t n = m->count;
     double *w = xcalloc(n, sizeof(double));
     for (size_t i = 0; i < n; i++)
-        w[i] = (double)model_weights(m)[i];
+        w[i] = (double)m->weights[i];
     double want = loss_double(which, &b, w);
     ck_assert_msg(fabs((double)loss - want) < 2e-6 * want, "%g, want %g", (double)loss,
                   want);
     ck_assert_double_eq_tol((double)model_evaluate(m, &b, &correct), (double)loss, 1e-5);
-    const struct param *params = model_params(m, &nparams);
+    const struct param *params = m->params;
+    size_t nparams = m->nparams;
     for (size_t p = 0; p < nparams; p++)
         for (int probe = 0; probe < (large ? 1 : 4); probe++) {
             size_t i = params[p].offset + rng_word(p, (uint64_t)probe) % params[p].count;
@@ -296,7 +297,7 @@ LOOP_TEST(bf16_stays_near, 8)
             m[i], (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .draw = 1});
     }
     double far = 0, all = 0;
-    for (size_t i = 0; k[1] && i < model_param_count(m[0]); i++) {
+    for (size_t i = 0; k[1] && i < m[0]->count; i++) {
         double want = (double)model_grads(m[0])[i];
         all += want * want;
         far += pow((double)model_grads(m[1])[i] - want, 2);
@@ -343,7 +344,7 @@ LOOP_TEST(a_step_is_the_same_with_any_number_of_threads, 2)
         pool_set(threads);
         struct model *m = a_model(which, k, cases[which].n);
         train_step(m, (struct model_pass){.batch = &b, .scale = 1, .seed = 1, .draw = 1});
-        size_t bytes = model_param_count(m) * sizeof(float);
+        size_t bytes = m->count * sizeof(float);
         if (first)
             ck_assert_mem_eq(first, model_grads(m), bytes);
         else
@@ -366,7 +367,7 @@ TEST(gradients_that_are_elsewhere_take_no_memory_of_the_models)
     struct mallinfo2 after = mallinfo2();
     if (before.uordblks > 0) /* a sanitizer's malloc does not count */
         ck_assert_uint_lt(after.uordblks + after.hblkhd - before.uordblks - before.hblkhd,
-                          model_param_count(m) * sizeof(float) * 3 / 2);
+                          m->count * sizeof(float) * 3 / 2);
     model_destroy(m);
 }
 
@@ -374,13 +375,13 @@ LOOP_TEST(what_is_not_a_number_reaches_the_loss, 2)
 {
     int which = _i ? LLAMA : GPT2;
     struct batch b = a_batch(which);
-    size_t nparams;
     for (int engine = 0; engine < nengines(); engine++) {
         struct model *m = a_model(which, engine_at(engine), 3);
-        const struct param *params = model_params(m, &nparams);
+        const struct param *params = m->params;
+        size_t nparams = m->nparams;
         for (size_t p = 0; p < nparams; p++) {
             int correct, at = p == 0 ? (int)b.tokens[0] * cases[which].C : 0;
-            float *w = model_weights(m) + params[p].offset + at, was = *w;
+            float *w = m->weights + params[p].offset + at, was = *w;
             *w = NAN;
             ck_assert_msg(isnan(model_evaluate(m, &b, &correct)), "%s", params[p].name);
             *w = was;

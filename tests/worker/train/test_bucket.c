@@ -1,6 +1,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/ddp/bucket.h"
 #include "worker/ddp/reducer.h"
 #include "worker/kernels/rng.h"
@@ -40,8 +41,9 @@ static struct model *make(const char *name, int images)
 LOOP_TEST(buckets_cover_the_block_backwards, ARRAY_LEN(plans))
 {
     struct model *m = make(plans[_i].model, plans[_i].images);
-    size_t n, end = model_param_count(m);
-    const struct param *params = model_params(m, &n);
+    size_t end = m->count;
+    const struct param *params = m->params;
+    size_t n = m->nparams;
     struct bucket buckets[MAX];
     size_t nbuckets = bucket_plan(params, n, plans[_i].first, plans[_i].cap, buckets);
     char ends[256] = "";
@@ -163,7 +165,7 @@ TEST(a_group_of_one_leaves_gradients_alone)
     ck_assert_msg(r != NULL, "%s", err.text);
     float *grads = reducer_grads(r);
     ck_assert_uint_eq((uintptr_t)grads % 64, 0);
-    size_t count = model_param_count(m);
+    size_t count = m->count;
     for (size_t i = 0; i < count; i++)
         grads[i] = (float)i;
     ck_ok(reducer_begin(r, false, &err), err);

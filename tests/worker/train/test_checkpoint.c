@@ -2,6 +2,7 @@
 
 #include "common/mem.h"
 #include "common/strv.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/ddp/checkpoint.h"
 #include "worker/safetensors.h"
 
@@ -34,8 +35,7 @@ static void rig_init(struct rig *r, const char *model, const char *optim, int im
         model_create(model, (struct io_shape){1, images, images, 10}, 4, kernels, &err);
     ck_assert_msg(r->model != NULL, "%s", err.text);
     struct optim_settings settings = {.momentum = 0.5f};
-    optim_init(&r->optim, optim_find(optim), settings, kernels,
-               model_param_count(r->model));
+    optim_init(&r->optim, optim_find(optim), settings, kernels, r->model->count);
     model_init(r->model, 3);
     for (int k = 0; k < OPTIM_STATES; k++) {
         for (size_t i = 0; r->optim.states[k] && i < r->optim.n; i++)
@@ -101,14 +101,14 @@ LOOP_TEST(what_was_saved_comes_back_to_the_bit, ARRAY_LEN(kinds))
     a.optim.counts.good_steps = _i == 1 ? 17 : 0;
     save(&a, a.file);
     size_t bytes = a.optim.n * sizeof(float);
-    memset(model_weights(b.model), 0, bytes);
+    memset(b.model->weights, 0, bytes);
     for (int k = 0; k < OPTIM_STATES; k++) {
         if (b.optim.states[k])
             memset(b.optim.states[k], 0, bytes);
     }
     b.state = (struct train_state){.epoch = 1};
     ck_ok(load(&b, a.file, &err), err);
-    ck_assert_mem_eq(model_weights(a.model), model_weights(b.model), bytes);
+    ck_assert_mem_eq(a.model->weights, b.model->weights, bytes);
     for (int k = 0; k < OPTIM_STATES; k++) {
         if (a.optim.states[k])
             ck_assert_mem_eq(a.optim.states[k], b.optim.states[k], bytes);
@@ -129,7 +129,7 @@ TEST(a_file_cut_anywhere_is_refused_and_changes_nothing)
     save(&a, a.file);
     struct stat st;
     ck_assert_int_eq(stat(a.file, &st), 0);
-    float *before = xmemdup(model_weights(b.model), b.optim.n * sizeof(float));
+    float *before = xmemdup(b.model->weights, b.optim.n * sizeof(float));
     const long long cuts[] = {0, 4, 8, 9, 100, st.st_size / 2, st.st_size - 1};
     for (size_t i = ARRAY_LEN(cuts); i-- > 0;) {
         struct ddp_err err;
@@ -139,7 +139,7 @@ TEST(a_file_cut_anywhere_is_refused_and_changes_nothing)
         ck_assert_msg(strncmp(err.text, begin, strlen(begin)) == 0, "%lld: %s", cuts[i],
                       err.text);
         free(begin);
-        ck_assert_mem_eq(before, model_weights(b.model), b.optim.n * sizeof(float));
+        ck_assert_mem_eq(before, b.model->weights, b.optim.n * sizeof(float));
         ck_assert_uint_eq(b.state.step, 1234);
     }
     free(before);
@@ -238,8 +238,8 @@ TEST(weights_alone_are_taken_as_a_start)
     struct rig a;
     struct ddp_err err;
     rig_init(&a, "mlp", "adam", 8);
-    size_t n;
-    const struct param *params = model_params(a.model, &n);
+    const struct param *params = a.model->params;
+    size_t n = a.model->nparams;
     struct array *arrays = xcalloc(n, sizeof *arrays);
     float *ones = xcalloc(a.optim.n, sizeof *ones);
     for (size_t i = 0; i < a.optim.n; i++)
@@ -254,7 +254,7 @@ TEST(weights_alone_are_taken_as_a_start)
     const struct replica state = replica_of(a.model, &a.optim);
     ck_ok(checkpoint_load(a.file, &state, &a.state, &whole, &passed_over, &err), err);
     ck_assert(!whole);
-    ck_assert_mem_eq(model_weights(a.model), ones, a.optim.n * sizeof *ones);
+    ck_assert_mem_eq(a.model->weights, ones, a.optim.n * sizeof *ones);
     ck_assert_uint_eq(a.state.step, 1234); /* as it was */
     free(ones);
     free(arrays);
@@ -345,7 +345,7 @@ TEST(parts_of_the_same_step_do_not_replace_each_other)
     rig_init(&b, "mlp", "sgd", 8);
     for (uint64_t id = 1; id < 4; id++) {
         bool whole = id != 2;
-        model_weights(a.model)[0] = (float)id;
+        a.model->weights[0] = (float)id;
         for (int rank = 2; rank-- > 0;) {
             c[rank] = part_of(&a, rank, id);
             if (rank > 0 || whole)
@@ -360,7 +360,7 @@ TEST(parts_of_the_same_step_do_not_replace_each_other)
             checkpoint_free(c[rank]);
         }
         ck_ok(load(&b, a.file, &err), err);
-        ck_assert(model_weights(b.model)[0] == (float)(whole ? id : 1));
+        ck_assert(b.model->weights[0] == (float)(whole ? id : 1));
     }
     c[1] = part_of(&a, 1, 4);
     ck_ok(checkpoint_write(c[1], NULL, NULL, &path, &err), err);

@@ -3,6 +3,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/ddp/reducer.h"
 #include "worker/engine.h"
 
@@ -63,7 +64,7 @@ static struct fixture open_engine(const char *model, struct engine_options how)
     f.model = model_create(model, f.data.shape, BATCH, k, &err);
     ck_assert_msg(f.model != NULL, "%s", err.text);
     optim_init(&f.optim, optim_find("sgd"), (struct optim_settings){0}, k,
-               model_param_count(f.model));
+               f.model->count);
     model_init(f.model, 1);
     for (uint32_t i = 0; i < ARRAY_LEN(f.which); i++)
         f.which[i] = 3 * i;
@@ -128,11 +129,10 @@ LOOP_TEST(clipped_steps_are_as_long_as_asked, ARRAY_LEN(ways))
         .stages = ways[_i].stages, .accumulate = ways[_i].accumulate, .clip_norm = 0.01};
     struct fixture f = open_engine(ways[_i].model, how);
     start(&f);
-    size_t n = model_param_count(f.model);
-    float *before = xmemdup(model_weights(f.model), n * sizeof(float));
+    size_t n = f.model->count;
+    float *before = xmemdup(f.model->weights, n * sizeof(float));
     step(&f, BATCH * f.job.how.accumulate);
-    ck_assert_double_eq_tol(distance(before, model_weights(f.model), n), 0.5 * 0.01,
-                            2e-5);
+    ck_assert_double_eq_tol(distance(before, f.model->weights, n), 0.5 * 0.01, 2e-5);
     free(before);
     close_engine(&f);
 }
@@ -158,10 +158,10 @@ TEST(all_ways_through_a_step_are_one)
         start(&f);
         struct engine_result r = step(&f, 2 * BATCH - 3);
         ck_assert(isfinite(r.loss) && r.sums.bad == 0 && !*r.where);
-        n = model_param_count(f.model);
+        n = f.model->count;
         if (first == NULL)
-            first = xmemdup(model_weights(f.model), n * sizeof(float));
-        ck_assert_double_le(distance(first, model_weights(f.model), n), 1e-5);
+            first = xmemdup(f.model->weights, n * sizeof(float));
+        ck_assert_double_le(distance(first, f.model->weights, n), 1e-5);
         close_engine(&f);
     }
     free(first);
@@ -184,17 +184,18 @@ LOOP_TEST(a_bad_number_is_traced_to_where_it_began, ARRAY_LEN(spoilt))
                                  .skip_bad = spoilt[_i].skip};
     struct fixture f = open_engine(spoilt[_i].model, how);
     start(&f);
-    size_t n, count = model_param_count(f.model);
-    const struct param *params = model_params(f.model, &n);
+    size_t count = f.model->count;
+    const struct param *params = f.model->params;
+    size_t n = f.model->nparams;
     for (size_t i = 0; i < n; i++)
         if (strcmp(params[i].name, spoilt[_i].param) == 0)
-            model_weights(f.model)[params[i].offset] = NAN;
-    float *before = xmemdup(model_weights(f.model), count * sizeof(float));
+            f.model->weights[params[i].offset] = NAN;
+    float *before = xmemdup(f.model->weights, count * sizeof(float));
     struct engine_result r = step(&f, BATCH);
     ck_assert_str_eq(r.where, spoilt[_i].where);
     ck_assert(isnan(r.loss));
     ck_assert(r.sums.bad == !spoilt[_i].skip && r.sums.skipped == spoilt[_i].skip);
-    ck_assert_mem_eq(before, model_weights(f.model), count * sizeof(float));
+    ck_assert_mem_eq(before, f.model->weights, count * sizeof(float));
     free(before);
     close_engine(&f);
 }
@@ -203,11 +204,10 @@ TEST(an_overflow_is_traced_to_the_layer_that_made_it)
 {
     struct fixture f = open_engine("mlp", (struct engine_options){0});
     start(&f);
-    size_t n;
-    const struct param *params = model_params(f.model, &n);
+    const struct param *params = f.model->params;
     for (size_t i = 0; i < params[2].count;
          i++) /* fc2.weight: finite, its sums are not */
-        model_weights(f.model)[params[2].offset + i] = 3e38f;
+        f.model->weights[params[2].offset + i] = 3e38f;
     struct engine_result r = step(&f, BATCH);
     ck_assert_str_eq(r.where, "the output of 'fc2'");
     close_engine(&f);
@@ -218,14 +218,14 @@ TEST(bad_gradients_are_skipped)
 {
     struct fixture f = open_engine("toy", (struct engine_options){.skip_bad = true});
     start(&f);
-    size_t n, count = model_param_count(f.model);
-    const struct param *params = model_params(f.model, &n);
+    size_t count = f.model->count;
+    const struct param *params = f.model->params;
     for (size_t i = 0; i < params[2].count; i++)
-        model_weights(f.model)[params[2].offset + i] = i % 2 ? 3e37f : -3e37f;
-    float *before = xmemdup(model_weights(f.model), count * sizeof(float));
+        f.model->weights[params[2].offset + i] = i % 2 ? 3e37f : -3e37f;
+    float *before = xmemdup(f.model->weights, count * sizeof(float));
     struct engine_result r = step(&f, BATCH);
     ck_assert(r.sums.skipped == 1 && r.sums.bad == 0);
-    ck_assert_mem_eq(before, model_weights(f.model), count * sizeof(float));
+    ck_assert_mem_eq(before, f.model->weights, count * sizeof(float));
     free(before);
     close_engine(&f);
 }

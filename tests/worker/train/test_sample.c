@@ -2,6 +2,7 @@
 #include "tests/support/suite.h"
 
 #include "common/mem.h"
+#include "tests/worker/nn/train_step.h"
 #include "worker/run.h"
 
 #include <stdio.h>

@@ -120,6 +120,18 @@ class Environment(LaunchTest):
         self.assertIn(", 1 thread per rank", out)
         self.assertIn("OMP_NUM_THREADS is 1\n", out)
 
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "namespaces; needs root")
+    def test_a_proc_that_does_not_show_the_job_is_refused(self):
+        """Its numbers are of other processes here, which must not be signalled."""
+        cases = [(["--pid", "--fork"], ":", "shows another PID namespace")]
+        if TRAINER:  # else with sanitizers, which need /proc
+            cases.append((["--mount"], "mount -t tmpfs none /proc", "is not mounted"))
+        for namespaces, first, said in cases:
+            launch = self.sh(2, "echo started", command=["unshare", *namespaces, "sh", "-c", f'{first}; exec "$0" "$@"', DDPRUN])
+            self.assert_ended(launch, 125)
+            self.assertRegex(launch.err, rf"^ddprun: /proc {said}, so [^\n]+\n$")
+            self.assertEqual(launch.out, "")
+
     def test_names_can_be_narrowed(self):
         found, _ = self.environments(1, "--rank-names", "ompi")
         self.assertIn("OMPI_COMM_WORLD_RANK", found[0])

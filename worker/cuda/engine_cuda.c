@@ -17,11 +17,192 @@
 
 #include "common/duration.h"
 #include "common/err.h"
+#include "common/mem.h"
+#include "common/scoped.h"
 #include "worker/cuda/nvtx.h"
 #include "worker/ddp/replica.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
+
+/* ---- the model, from the host to the devices and back ---- */
+
+enum direction { TO_DEVICE, TO_HOST };
+
+/* False: a failure; the host's memory is as it was. */
+static bool move(void *device, void *host, size_t bytes, enum direction way)
+{
+    return way == TO_DEVICE
+               ? CUDA(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice))
+               : CUDA(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
+}
+
+static void transfer_buffers(struct engine *e, enum direction way)
+{
+    float *host = e->job.model->buffer_block;
+    for (EACH_STAGE(s, e)) {
+        size_t bytes = s->part.buffer_count * sizeof *host;
+        if (bytes == 0)
+            continue;
+        stage_enter(s);
+        move(layers_ends(s->sets[0].net).buffers, host + s->part.buffer_offset, bytes,
+             way);
+    }
+    stage_enter(first_of(e));
+}
+
+/* The stage's block of weights, or of an optimiser's state, with its order changed. */
+static float *turned(const struct stage *s, const float *block)
+{
+    float *out = xcalloc(s->part.count, sizeof *out);
+    layers_turn(s->e->job.model, s->from, s->to, block, out, false);
+    return out;
+}
+
+static void move_turned(struct stage *s, float *device, float *host, enum direction way)
+{
+    size_t bytes = s->part.count * sizeof *host;
+    OWNED float *ours = way == TO_DEVICE ? turned(s, host) : xcalloc(bytes, 1);
+    if (move(device, ours, bytes, way) && way == TO_HOST)
+        layers_turn(s->e->job.model, s->from, s->to, ours, host, true);
+}
+
+/* Optimiser state k. To the device: this rank's pieces of the host's block. To the
+ * host: all of it, gathered in the block of the gradients, which are not needed
+ * between steps. */
+static void push_state(struct stage *s, int k)
+{
+    OWNED float *ours = turned(s, s->e->job.optim->states[k] + s->part.offset);
+    size_t at = 0;
+    for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count)
+        move(s->states[k] + at, place_in(s, ours, s->pieces[i].offset),
+             s->pieces[i].count * sizeof *ours, TO_DEVICE);
+}
+
+static void pull_state(struct stage *s, int k)
+{
+    struct engine *e = s->e;
+    float *whole = e->job.optim->states[k] + s->part.offset;
+    size_t at = 0;
+    if (!shares_out(e)) {
+        move_turned(s, s->states[k], whole, TO_HOST);
+        return;
+    }
+    for (size_t i = 0; i < s->npieces; at += s->pieces[i++].count) {
+        const struct piece *p = &s->pieces[i];
+        CUDA(cudaMemcpyAsync(place_in(s, s->grads, p->offset), s->states[k] + at,
+                             p->count * sizeof(float), cudaMemcpyDeviceToDevice,
+                             s->main));
+    }
+    sums_gather(s, s->grads);
+    CUDA(cudaEventRecord(s->summed, s->main));
+    comm_await(e->comm, s->summed, e->job.timeout_ms);
+    move_turned(s, s->grads, whole, TO_HOST);
+}
+
+/* The loss scale of fp16. The host has none before the first step. */
+static void transfer_scaler(struct stage *s, enum direction way)
+{
+    struct optim *o = s->e->job.optim;
+    if (o->counts.loss_scale <= 0)
+        o->counts.loss_scale = CUDA_FIRST_SCALE;
+    struct cuda_scaler scaler = {o->counts.loss_scale, o->counts.good_steps};
+    move(s->scaler, &scaler, sizeof scaler, way);
+    o->counts.loss_scale = scaler.scale;
+    o->counts.good_steps = scaler.good;
+}
+
+static void transfer_stage(struct stage *s, enum direction way)
+{
+    struct optim *o = s->e->job.optim;
+    float *weights = s->e->job.model->weights + s->part.offset;
+    stage_enter(s);
+    move_turned(s, s->weights, weights, way);
+    if (s->scaler)
+        transfer_scaler(s, way);
+    move(s->updates, &o->counts.steps, sizeof o->counts.steps, way);
+    for (int k = 0; k < OPTIM_STATES; k++) {
+        if (o->states[k])
+            (way == TO_DEVICE ? push_state : pull_state)(s, k);
+    }
+}
+
+static void transfer_model(struct engine *e, enum direction way)
+{
+    cuda_doing("copying the model");
+    CUDA(cudaStreamSynchronize(first_of(e)->main));
+    for (EACH_STAGE_BACK(s, e))
+        transfer_stage(s, way);
+    transfer_buffers(e, way);
+    engine_arrive(e);
+}
+
+/* ---- a number that is not finite: where did it begin? ----
+ *
+ * A step with a bad loss has changed no weight, and its samples are still in its slot:
+ * it is run forward again, micro-batch by micro-batch, and the input, and each layer's
+ * parameters and output, are checked. */
+
+/* Waits for the stage's main stream; notices if a rank dies meanwhile. */
+static void see(struct stage *s)
+{
+    const struct engine *e = s->e;
+    stage_doing(s, "looking for a bad number");
+    CUDA(cudaEventRecord(s->left, s->main));
+    comm_await(e->comm, s->left, e->job.timeout_ms);
+}
+
+/* Gets the stage's part of model_tell_place()'s places. */
+static void look(struct stage *s, int k, float *found)
+{
+    int from = s->from == 0 ? 0 : 1 + 3 * s->from, n = 1 + 3 * s->to - from;
+    stage_enter(s);
+    const float *at = layers_find_bad(s->sets[0].net, k);
+    see(s);
+    CUDA(cudaMemcpy(found + from, at + from, (size_t)n * sizeof *found,
+                    cudaMemcpyDeviceToHost));
+}
+
+/* Checks k samples from `from` on, of micro-batch `batch`. */
+static void look_at(struct engine *e, int from, int k, int batch,
+                    struct engine_result *result)
+{
+    int places = 1 + 3 * e->job.model->nlayers;
+    OWNED float *found = xcalloc((size_t)places, sizeof *found);
+    stages_forward(e, from, k, true, batch);
+    for (EACH_STAGE(s, e))
+        look(s, k, found);
+    for (int i = 0; k > 0 && !isfinite(result->loss) && i < places; i++)
+        if (found[i] > 0 && !*result->where)
+            result->depth =
+                model_tell_place(e->job.model, i, result->where, sizeof result->where);
+}
+
+static void bring_back(struct engine *e, const struct slot *slot)
+{
+    struct stage *s = first_of(e);
+    size_t bytes = sizeof *slot->in + (size_t)slot->of.mine * sizeof(uint32_t);
+    see(s);
+    CUDA(cudaMemcpyAsync(s->in, slot->in, bytes, cudaMemcpyHostToDevice, s->main));
+    stages_order(e);
+}
+
+static void find_bad(struct engine *e, const struct slot *slot,
+                     struct engine_result *result)
+{
+    const struct engine_job *job = &e->job;
+    int n = slot->of.mine, batches = engine_batches(job, n, slot->of.all);
+    bring_back(e, slot);
+    for (int i = 0; i < batches; i++) {
+        int k = engine_batch(job, n, i), parts = pipeline_micro_batches(k, e->micro);
+        for (int m = 0; m < parts; m++) {
+            const struct micro_batch b = pipeline_micro_batch(i, k, parts, m);
+            look_at(e, i * job->how.batch_size + b.from, b.n, b.number, result);
+        }
+    }
+    stage_enter(first_of(e));
+}
 
 /* ---- a step ---- */
 
@@ -120,7 +301,7 @@ static int take_out(struct engine *e, struct engine_result *result, struct ddp_e
                                      .loss_scale = s->result->loss_scale,
                                      .sums = s->result->head.sums};
     if (result->sums.bad > 0)
-        engine_find_bad(e, s, result);
+        find_bad(e, s, result);
     TRY(cuda_outcome(err));
     s->busy = false;
     e->taken++;

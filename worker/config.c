@@ -6,6 +6,7 @@
  */
 #include "worker/config.h"
 
+#include "common/affinity.h"
 #include "common/ambient_launcher.h"
 #include "common/cgroup.h"
 #include "common/err.h"
@@ -18,7 +19,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -312,9 +312,7 @@ static int default_threads(void)
     int threads = omp ? atoi(omp) : 0; /* "4,2" is 4 at the outermost level */
     if (threads >= 1 && threads <= 4096)
         return threads;
-    cpu_set_t set;
-    int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int quota = cgroup_cpus("");
+    int cpus = affinity_cpus_here(), quota = cgroup_cpus("");
     cpus = quota && quota < cpus ? quota : cpus;
     int share = cpus / config_ranks_here();
     return share > 0 ? share : 1;

@@ -1,6 +1,7 @@
 /* launcher/agent/machine.c - see machine.h */
 #include "launcher/agent/machine.h"
 
+#include "common/affinity.h"
 #include "common/duration.h"
 #include "common/lookup.h"
 #include "common/mem.h"
@@ -11,7 +12,6 @@
 #include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,13 +21,11 @@ void machine_describe(int fd, struct msg_hello *m)
 {
     char host[256] = "?", addr[INET6_ADDRSTRLEN];
     gethostname(host, sizeof host - 1);
-    cpu_set_t set;
     *m = (struct msg_hello){
         .protocol = LINK_PROTOCOL,
         .version = xstrdup(DDPRUN_VERSION),
         .hostname = xstrdup(host),
-        .ncpus =
-            sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1,
+        .ncpus = (uint32_t)affinity_cpus_here(),
         .ngpus = (uint32_t)topo_gpus(),
     };
     struct sockaddr_storage ss;

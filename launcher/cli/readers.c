@@ -1,6 +1,7 @@
 /* launcher/cli/readers.c - see readers.h */
 #include "launcher/cli/readers.h"
 
+#include "common/affinity.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/idset.h"
@@ -15,7 +16,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <regex.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,13 +47,12 @@ int read_number(const struct option *o, const char *name, const char *text,
 int read_per_node(const struct option *o, const char *name, const char *text,
                   struct opts *opts, struct ddp_err *err)
 {
-    cpu_set_t own;
-    bool cpus = strcmp(text, "cpu") == 0 && sched_getaffinity(0, sizeof own, &own) == 0;
+    bool cpus = strcmp(text, "cpu") == 0;
     opts->per_cpu = cpus;
     opts->per_gpu = strcmp(text, "gpu") == 0;
     if (!cpus && strcmp(text, "auto") != 0 && !opts->per_gpu)
         return read_number(o, name, text, opts, err);
-    opts->per_node = cpus ? CPU_COUNT(&own) : 0;
+    opts->per_node = cpus ? affinity_cpus_here() : 0;
     return 0;
 }
 

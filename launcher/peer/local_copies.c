@@ -7,6 +7,7 @@
 #define LOG_SUBSYS "peers"
 #include "launcher/peer/local_copies.h"
 
+#include "common/affinity.h"
 #include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/err.h"
@@ -18,7 +19,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -34,7 +34,7 @@ enum { RETRY_MS = 20, GPUS_MAX = 2048 };
 
 struct report {
     int32_t local_rank;
-    cpu_set_t cpus;
+    struct affinity cpus;
     char gpus[GPUS_MAX]; /* "": not set */
 };
 
@@ -92,16 +92,15 @@ static void join_gpus(char *all, size_t size, const char *more)
 
 static void adopt_resources(const struct report *reports, int n)
 {
-    cpu_set_t cpus, had;
+    struct affinity cpus = {0};
     char gpus[GPUS_MAX * 4] = "";
-    CPU_ZERO(&cpus);
-    sched_getaffinity(0, sizeof had, &had);
     for (int i = 0; i < n; i++) {
-        CPU_OR(&cpus, &cpus, &reports[i].cpus);
+        affinity_add(&cpus, &reports[i].cpus);
         join_gpus(gpus, sizeof gpus, reports[i].gpus);
     }
-    if (!CPU_EQUAL(&cpus, &had) && sched_setaffinity(0, sizeof cpus, &cpus) == 0)
-        log_info("%d instances have %d CPUs together", n, CPU_COUNT(&cpus));
+    if (affinity_count(&cpus) > affinity_count(&reports[0].cpus) &&
+        sched_setaffinity(0, sizeof cpus, cpus.sets) == 0)
+        log_info("%d instances have %d CPUs together", n, affinity_count(&cpus));
     if (*gpus)
         setenv("CUDA_VISIBLE_DEVICES", gpus, 1);
 }
@@ -110,7 +109,7 @@ static void fill_report(const struct ambient_job *o, struct report *r)
 {
     const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
     *r = (struct report){.local_rank = o->local_rank};
-    sched_getaffinity(0, sizeof r->cpus, &r->cpus);
+    affinity_get(0, &r->cpus);
     if (gpus && strlen(gpus) < sizeof r->gpus)
         strcpy(r->gpus, gpus);
 }
@@ -306,16 +305,15 @@ void local_copies_unbind(void)
     for (int depth = 0; depth < 8 && pid > 1; depth++) {
         pid_t parent = ancestry_parent(pid, comm);
         for (size_t i = 0; i < ARRAY_LEN(daemons); i++) {
-            cpu_set_t ours, theirs;
+            struct affinity ours, theirs;
             if (strncmp(comm, daemons[i], strlen(daemons[i])) != 0)
                 continue;
-            if (sched_getaffinity(pid, sizeof theirs, &theirs) == 0 &&
-                sched_getaffinity(0, sizeof ours, &ours) == 0 &&
-                CPU_COUNT(&theirs) > CPU_COUNT(&ours) &&
-                sched_setaffinity(0, sizeof theirs, &theirs) == 0)
+            if (affinity_get(pid, &theirs) == 0 && affinity_get(0, &ours) == 0 &&
+                affinity_count(&theirs) > affinity_count(&ours) &&
+                sched_setaffinity(0, sizeof theirs, theirs.sets) == 0)
                 log_info("bound to %d CPU%s by %s: taking its %d for all ranks",
-                         CPU_COUNT(&ours), CPU_COUNT(&ours) == 1 ? "" : "s", comm,
-                         CPU_COUNT(&theirs));
+                         affinity_count(&ours), affinity_count(&ours) == 1 ? "" : "s",
+                         comm, affinity_count(&theirs));
             return;
         }
         pid = parent;

@@ -5,14 +5,13 @@
  */
 #include "launcher/place/sysview.h"
 
+#include "common/affinity.h"
 #include "common/mem.h"
 #include "common/number.h"
 #include "common/read_start.h"
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,22 +32,13 @@ static bool read_small(const char *root, const char *path, char *text, size_t si
 
 void sysview_cpus(struct idset *cpus)
 {
-    for (int room = 1024; room <= 1 << 20; room *= 4) {
-        cpu_set_t *set = CPU_ALLOC((size_t)room);
-        size_t size = CPU_ALLOC_SIZE((size_t)room);
-        if (!set)
-            break;
-        int rc = sched_getaffinity(0, size, set);
-        for (int i = 0; rc == 0 && i < room; i++) {
-            if (CPU_ISSET_S((size_t)i, size, set))
-                idset_add(cpus, i, i);
-        }
-        CPU_FREE(set);
-        if (rc == 0 || errno != EINVAL)
-            break;
-    }
-    if (cpus->n == 0)
+    struct affinity own;
+    if (affinity_get(0, &own) < 0)
         idset_add(cpus, 0, 0);
+    for (int i = 0; i < AFFINITY_CPUS; i++) {
+        if (affinity_has(&own, i))
+            idset_add(cpus, i, i);
+    }
 }
 
 int sysview_numa_nodes(const char *root)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# sizes.sh ROOT: no .c over 900 lines, no function over 120; only main.c files may call exit()
+# sizes.sh ROOT: no .c over 900 lines, no function over 120; only main.c files may call exit();
+# only common/affinity.c sched_getaffinity()
 set -euo pipefail
 cd "$1"
 find common include rendezvous launcher worker -name '*.[ch]' -print0 | sort -z | xargs -0 awk '
@@ -11,5 +12,8 @@ find common include rendezvous launcher worker -name '*.[ch]' -print0 | sort -z 
     /^\}/ { if (start && FNR - start > 120) fault(FNR - start " lines: " name); start = 0 }
     !is_main && /(^|[^_a-zA-Z])exit\(/ && !/^[ \t]*(\/?\*|\/\/)/ {
         fault(FNR ": only main.c files may call exit()")
+    }
+    /sched_getaffinity\(/ && FILENAME != "common/affinity.c" {
+        fault(FNR ": call affinity_get(), which knows machines with more than 1,024 CPUs")
     }
     END { exit bad }'

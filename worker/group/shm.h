@@ -18,11 +18,11 @@
 #ifndef WORKER_GROUP_SHM_H
 #define WORKER_GROUP_SHM_H
 
+#include "common/affinity.h"
 #include "worker/group/call.h"
 #include "worker/group/layout.h"
 #include "worker/group/ring.h"
 
-#include <sched.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -63,7 +63,7 @@ struct shm_rank {
     bool unheard;                            /* its kernel has no membarrier() */
     bool shares_cpu;  /* belongs to a group with more ranks here than CPUs */
     uint64_t process; /* tells processes apart */
-    cpu_set_t cpus;
+    struct affinity cpus;
     alignas(SHM_LINE) char eager[2][SHM_EAGER];
     alignas(SHM_LINE) struct shm_call words[SHM_WORDS]; /* by number */
     int32_t culprit; /* why it failed; valid if it failed first. Global rank, or -1 */

@@ -31,7 +31,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static const char shm_magic[8] = "ddpshm3";
+static const char shm_magic[8] = "ddpshm4";
 
 enum {
     HUGE_PAGE = 2 << 20,
@@ -101,7 +101,7 @@ static int map_segment(struct shm *s, size_t bytes, size_t arena_bytes,
 static int move_in(struct shm *s, struct ddp_err *err)
 {
     struct shm_rank *me = &s->rank[s->me];
-    sched_getaffinity(0, sizeof me->cpus, &me->cpus);
+    affinity_get(0, &me->cpus);
     me->process = process_id();
     me->unheard =
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) < 0;
@@ -118,15 +118,14 @@ static int move_in(struct shm *s, struct ddp_err *err)
  * membarrier(), which is expensive, moves to the waking side. */
 static void choose_waiting(struct shm *s)
 {
-    cpu_set_t cpus;
+    struct affinity cpus = {0};
     bool heard = true;
-    CPU_ZERO(&cpus);
     for (int i = 0; i < s->n; i++) {
-        CPU_OR(&cpus, &cpus, &s->rank[i].cpus);
+        affinity_add(&cpus, &s->rank[i].cpus);
         s->shares_cpu |= s->rank[i].shares_cpu;
         heard &= !s->rank[i].unheard;
     }
-    bool crowded = CPU_COUNT(&cpus) < s->n;
+    bool crowded = affinity_count(&cpus) < s->n;
     shares_cpu |= crowded;
     s->shares_cpu |= crowded;
     s->barriers = heard && !s->shares_cpu;

@@ -1,6 +1,7 @@
 /* launcher/plugins/diagnose/beside.c - see beside.h */
 #include "launcher/plugins/diagnose/beside.h"
 
+#include "common/affinity.h"
 #include "common/ancestry.h"
 #include "common/duration.h"
 #include "common/idset.h"
@@ -9,7 +10,6 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -120,13 +120,13 @@ static bool is_of(pid_t pid, const pid_t *pids, size_t n)
 }
 
 /* The one that has used most CPU time since; ticks: how much. */
-static struct other top_of(const struct other *before, size_t n, const cpu_set_t *cpus,
-                           const pid_t *own, size_t nown)
+static struct other top_of(const struct other *before, size_t n,
+                           const struct affinity *cpus, const pid_t *own, size_t nown)
 {
     struct other top = {0}, now;
     for (size_t i = 0; i < n; i++) {
         if (is_of(before[i].pid, own, nown) || !read_other(before[i].pid, &now) ||
-            now.ticks < before[i].ticks || !CPU_ISSET(now.cpu, cpus))
+            now.ticks < before[i].ticks || !affinity_has(cpus, now.cpu))
             continue;
         now.ticks -= before[i].ticks;
         top = now.ticks > top.ticks ? now : top;
@@ -155,11 +155,11 @@ static json_t *describe_top(struct other top, double passed_s,
 
 /* --- all ---------------------------------------------------------------------------- */
 
-static char *cpus_text(const cpu_set_t *cpus)
+static char *cpus_text(const struct affinity *cpus)
 {
     SCOPED(idset_finish) struct idset set = {0};
-    for (int i = 0; i < CPU_SETSIZE; i++) {
-        if (CPU_ISSET(i, cpus))
+    for (int i = 0; i < AFFINITY_CPUS; i++) {
+        if (affinity_has(cpus, i))
             idset_add(&set, i, i);
     }
     return idset_text(&set);
@@ -168,11 +168,11 @@ static char *cpus_text(const cpu_set_t *cpus)
 json_t *beside(const struct collect_rank *ranks, size_t n)
 {
     pid_t own[TREE_MAX];
-    cpu_set_t cpus;
+    struct affinity cpus;
     double load = 0;
     size_t nown = proc_tree(ranks[0].pid, own, TREE_MAX);
     int ncpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (sched_getaffinity(own[nown - 1], sizeof cpus, &cpus) < 0)
+    if (affinity_get(own[nown - 1], &cpus) < 0)
         return NULL; /* it has ended */
     OWNED struct other *before = xcalloc(PIDS_MAX, sizeof *before);
     size_t nbefore = read_others(before);

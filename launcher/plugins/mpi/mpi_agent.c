@@ -11,6 +11,7 @@
  */
 #include "launcher/agent/plugin.h"
 
+#include "common/affinity.h"
 #include "common/limit.h"
 #include "common/mem.h"
 #include "launcher/link/rankmap.h"
@@ -20,7 +21,6 @@
 #include "launcher/plugins/plugins.h"
 #include "launcher/transport/child.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,9 +144,7 @@ static int mpi_rank_fd(void *state, uint32_t local)
 /* More ranks than CPUs: a rank that waits by spinning would then delay the others. */
 static bool crowded(const struct mpi_service *w)
 {
-    cpu_set_t own;
-    return sched_getaffinity(0, sizeof own, &own) == 0 &&
-           (uint32_t)CPU_COUNT(&own) < w->share->nlocal;
+    return (uint32_t)affinity_cpus_here() < w->share->nlocal;
 }
 
 static void mpi_rank_facts(void *state, uint32_t local, struct rank_facts *facts)

@@ -266,6 +266,55 @@ TEST(a_state_is_not_kept_as_that_of_step_0)
     close(fd);
 }
 
+static bool no_memory;
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+/* Nothing large, when rank 0 is to have no memory for it. */
+void *__wrap_calloc(size_t n, size_t size)
+{
+    enum { LARGE = 1 << 20 };
+    return no_memory && size >= LARGE ? NULL : __real_calloc(n, size);
+}
+
+/* Two hosts have a set, and rank 0's is replaced: rank 1 sends all, more than a
+ * connection takes before rank 0 reads. */
+static void fetch_case(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    uint64_t step = 0;
+    bool first = ddp_group_rank(g) == 0;
+    for (int run = 0; run < 2; run++) {
+        struct ddp_param w = {.name = "w", .count = 1 << 23};
+        if (run == 0 || first) {
+            OWNED char *path =
+                xasprintf("/proc/self/fd/%d", memfd_create("kept", MFD_CLOEXEC));
+            setenv("DDPRUN_KEPT_MEMORY", path, 1);
+        }
+        struct ddp_parallel *p = ddp_parallel_create(g, &w, 1, NULL, &err);
+        team_assert(g, p != NULL, "%s", err.text);
+        no_memory = run == 1 && first;
+        int rc = ddp_parallel_restore(p, &step, &err);
+        if (run == 0) {
+            team_ok(g, rc);
+            team_ok(g, ddp_parallel_keep(p, 7, &err));
+            team_ok(g, ddp_parallel_finish(p, &err));
+        } else {
+            team_assert(g, rc < 0 && strstr(err.text, "rank 0"), "%d: %s", rc, err.text);
+        }
+        ddp_parallel_destroy(p);
+    }
+}
+
+/* They do not wait for the deadline, which is later than that of the test. */
+TEST(ranks_learn_that_rank_0_has_no_memory_for_what_they_send)
+{
+    assert_team(
+        &(struct team){
+            .size = 2, .layout = "ab", .timeout_ms = 3600000, .expect_dead = 1},
+        fetch_case, NULL);
+}
+
 /* What only rank 1 does wrong is an error on both, at once. */
 static void alone_case(struct ddp_group *g, const void *arg)
 {

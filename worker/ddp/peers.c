@@ -318,9 +318,7 @@ static int fetch(const struct peers *p, const struct replica *run, struct train_
         bool twice = i > from && e->part == e[-1].part;
         if (twice || (p->rank != 0 && p->rank != e->rank))
             continue;
-        OWNED char *message = malloc(e->bytes);
-        if (!message)
-            return err_set(err, "no memory for %" PRIu64 " bytes of a set", e->bytes);
+        OWNED char *message = xcalloc(1, e->bytes);
         if (p->rank == e->rank && !kept_read(p->fd, e->at, message, e->bytes))
             memset(message, 0, sizeof(struct part)); /* rank 0 will find it damaged */
         if (p->rank != e->rank)

@@ -130,7 +130,16 @@ TEST(who_has_not_come_is_named)
         &(struct ddp_group_options){
             .rank = 1, .size = 4, .timeout_ms = 200, .meeting = file_url},
         &err);
-    ck_assert_msg(strstr(err.text, "rank 0 has not come to file:///"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "rank 0 has not come to file:///") &&
+                      !strstr(err.text, "has ended"),
+                  "%s", err.text);
+    put_meeting(leftovers[2]);
+    init_alone(
+        &(struct ddp_group_options){
+            .rank = 1, .size = 4, .timeout_ms = 200, .meeting = file_url},
+        &err);
+    ck_assert_msg(strstr(err.text, "in time; the rank 0 that has written it has ended"),
+                  "%s", err.text);
     init_alone(
         &(struct ddp_group_options){
             .rank = 0, .size = 4, .timeout_ms = 200, .meeting = file_url},
@@ -152,6 +161,37 @@ TEST(who_has_not_come_is_named)
             .rank = 1, .size = 3, .timeout_ms = 200, .meeting = url},
         &err);
     ck_assert_msg(strstr(err.text, "rank 0 is not at tcp://127.0.0.1:"), "%s", err.text);
+}
+
+/* What rank 0 has shared, which dies: before rank 1 connects, and when rank 2 has. */
+static int share_dead(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
+                      struct ddp_err *err)
+{
+    int port, fd = sock_listen("127.0.0.1", 0, &port, err);
+    snprintf(value, BOOTSTRAP_VALUE, "%d@127.0.0.1@word", port);
+    if (m->rank == 1)
+        return close(fd);
+    pid_t pid = fork();
+    if (pid == 0) {
+        fcntl(fd, F_SETFL, 0); /* accept() waits */
+        _exit(accept(fd, NULL, NULL) < 0);
+    }
+    return close(fd);
+}
+
+LOOP_TEST(a_rank_0_that_has_died_is_not_waited_for, 2)
+{
+    struct ddp_err err = {""};
+    struct card card = {.port = 1}, cards[3];
+    struct bootstrap m = {.name = "g",
+                          .rank = 1 + _i,
+                          .size = 3,
+                          .card = &card,
+                          .cards = cards,
+                          .deadline_ms = now_ms() + 3600000};
+    ck_assert_int_eq(bootstrap_by_value(&m, share_dead, "a test", &err), -1);
+    ck_assert_msg(strstr(err.text, "rank 0 is no longer at tcp://127.0.0.1:"), "%s",
+                  err.text);
 }
 
 /* One rank is stopped while it waits, for longer than its deadline; then the other comes.
@@ -264,6 +304,30 @@ TEST(ranks_of_two_sizes_both_end)
     ck_assert_ptr_nonnull(said);
     ck_assert_str_eq(said, err.text);
     free(said);
+}
+
+TEST(two_that_are_one_rank_are_told_with_their_hosts)
+{
+    struct ddp_err err = {""};
+    struct card card = {.port = 1}, cards[3];
+    struct bootstrap m = at_x(0, 3, &card, cards), theirs;
+    pthread_t threads[2];
+    void *said;
+    int fd = sock_listen(m.addr, 0, &m.port, &err);
+    ck_assert_msg(fd >= 0, "%s", err.text);
+    m.deadline_ms = now_ms() + 60000;
+    theirs = m;
+    for (int i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, join_as_rank_1_of_3, &theirs);
+    ck_assert_int_eq(bootstrap_tcp_serve(&m, fd, &err), -1);
+    close(fd);
+    ck_assert_str_eq(err.text, "two ranks at tcp://x are rank 1, on the?re and on "
+                               "the?re: given twice, or of two jobs");
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], &said);
+        ck_assert_str_eq(said, err.text);
+        free(said);
+    }
 }
 
 /* Rank 1 of 3 has a deadline after `theirs_ms`, and rank 0 one after `mine_ms`; rank 2

@@ -18,6 +18,7 @@ struct bootstrap {
     const char *name;  /* of the group, with a counter of groups of this name */
     char addr[256];    /* where the others are expected: env://, tcp://; else empty */
     int port;          /* there; env:// 0: MASTER_PORT */
+    bool listens;      /* rank 0 does by now: one that refuses a connection has ended */
     int rank, size;
     const struct card *card; /* borrowed: mine */
     struct card *cards;      /* borrowed: room for `size`, in which they are returned */

@@ -112,6 +112,7 @@ static int read_file(struct bootstrap *m, const char *line, char value[BOOTSTRAP
                      struct ddp_err *err)
 {
     bool others = false; /* another group is there */
+    bool left = false;   /* the file is, and no rank 0 */
     char text[TEXT_BYTES];
     size_t n = strlen(line);
     int pause_ms = PAUSE_MS;
@@ -126,6 +127,7 @@ static int read_file(struct bootstrap *m, const char *line, char value[BOOTSTRAP
             close_fd(&fd);
         }
         others = there && *text;
+        left = !there && *text;
         if (others && strncmp(text, line, n) == 0 && strchr(text + n, '\n')) {
             snprintf(value, BOOTSTRAP_VALUE, "%.*s", (int)strcspn(text + n, "\n"),
                      text + n);
@@ -134,6 +136,8 @@ static int read_file(struct bootstrap *m, const char *line, char value[BOOTSTRAP
     }
     return err_set(err,
                    others ? "ranks of another group, or of another size, are at '%s'"
+                   : left ? "rank 0 has not come to file://%s in time; the rank 0 that "
+                            "has written it has ended"
                           : "rank 0 has not come to file://%s in time",
                    m->place);
 }

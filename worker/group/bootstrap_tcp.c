@@ -75,13 +75,18 @@ static int welcome(struct host *h, int fd, struct ddp_err *err)
     struct intro in;
     if (sock_read_all(fd, &in, sizeof in, now_ms()) < 0 ||
         memcmp(in.magic, magic, sizeof magic) != 0 ||
-        strncmp(in.name, h->m->name, sizeof in.name - 1) != 0)
+        strncmp(in.name, h->m->name, sizeof in.name - 1) != 0 || in.rank <= 0 ||
+        in.rank >= in.size)
         return 1;
     if (in.size != h->m->size)
         return err_set(err, "rank %d speaks of %d ranks, rank 0 of %d", in.rank, in.size,
                        h->m->size);
-    if (in.rank <= 0 || in.rank >= in.size || h->fds[in.rank] >= 0)
-        return err_set(err, "two ranks at tcp://%s are rank %d", h->m->place, in.rank);
+    if (h->fds[in.rank] >= 0)
+        return err_set(err,
+                       "two ranks at tcp://%s are rank %d, on %.60s and on %.60s: given "
+                       "twice, or of two jobs",
+                       h->m->place, in.rank, h->m->cards[in.rank].host_name,
+                       in.card.host_name);
     h->fds[in.rank] = fd;
     h->m->cards[in.rank] = in.card;
     h->missing--;
@@ -225,9 +230,11 @@ int bootstrap_tcp_serve(struct bootstrap *m, int listener, struct ddp_err *err)
 static int visit_once(struct bootstrap *m, struct ddp_err *err)
 {
     SCOPED(close_fd)
-    int fd = sock_connect_extend(m->addr, m->port, &m->deadline_ms, true, err);
+    int fd = sock_connect_extend(m->addr, m->port, &m->deadline_ms, !m->listens, err);
     if (fd < 0)
-        return err_prefix(err, "rank 0 is not at tcp://%s", m->place);
+        return err_prefix(err, "rank 0 is %s at tcp://%s",
+                          m->listens && errno == ECONNREFUSED ? "no longer" : "not",
+                          m->place);
     struct intro in = {.rank = m->rank, .size = m->size, .card = *m->card};
     memcpy(in.magic, magic, sizeof in.magic);
     snprintf(in.name, sizeof in.name, "%s", m->name);
@@ -302,6 +309,7 @@ int bootstrap_by_value(struct bootstrap *m, bootstrap_share_fn share, const char
     if (m->rank == 0 && listener < 0)
         return -1;
     TRY(share(m, value, err));
+    m->listens = true;
     int port;
     char addr[sizeof m->addr], word[32];
     if (sscanf(value, "%d@%255[^@]@%31s", &port, addr, word) != 3)

@@ -253,3 +253,21 @@ TEST(arrivals_in_an_answer_of_torch)
     arrivals_of_torch("", 0, count, &last);
     ck_assert_uint_eq(last.number, 2);
 }
+
+/* What ranks have written is not trusted: the numbers and times of two of them. */
+TEST(absurd_numbers_and_times_are_ignored)
+{
+    struct straggler *found;
+    size_t nfound;
+    struct lateness *l = lateness_create(2, 0.1);
+    for (uint64_t n = 1; n <= 3; n++) {
+        lateness_add(l, 0, 1, n, n % 2 ? INT64_MIN : INT64_MAX);
+        lateness_add(l, 1, 1, n, n % 2 ? INT64_MAX : INT64_MIN);
+    }
+    for (int r = 0; r < 2; r++)
+        lateness_add(l, r, 2, UINT64_MAX, 1);
+    ck_assert_uint_eq(lateness_examine(l, &found, &nfound), 0);
+    ck_assert_uint_eq(nfound, 0);
+    ck_assert_uint_eq(lateness_entered(l, 0), 0);
+    lateness_destroy(l);
+}

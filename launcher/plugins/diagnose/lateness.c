@@ -153,7 +153,9 @@ static struct member *member_of(struct group *g, int rank)
 void lateness_add(struct lateness *l, int rank, uint64_t group, uint64_t number,
                   int64_t at_ns)
 {
-    if (rank < 0 || rank >= l->nranks || number == 0)
+    const int64_t most = INT64_MAX / 4; /* so that no difference overflows */
+    if (rank < 0 || rank >= l->nranks || number == 0 || number > (uint64_t)most ||
+        at_ns < 0 || at_ns > most)
         return;
     struct member *m = member_of(group_of(l, group), rank);
     struct entry *e = &m->ring[number % RING];

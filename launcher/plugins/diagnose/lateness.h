@@ -28,7 +28,8 @@ struct lateness *lateness_create(int nranks, double share);
 void lateness_destroy(struct lateness *l); /* NULL is fine */
 
 /* `rank` entered collective `number` of `group`. The order does not matter; what is known
- * already is ignored. */
+ * already is ignored, and so are numbers and times that cannot be: a rank may have
+ * written anything. */
 void lateness_add(struct lateness *l, int rank, uint64_t group, uint64_t number,
                   int64_t at_ns);
 

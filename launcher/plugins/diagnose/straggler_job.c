@@ -316,8 +316,9 @@ static int handle_arrivals(void *state, unsigned node, const struct frame *f,
         if (!job_rank_is_of(s->j, a->rank, node))
             continue;
         lateness_clock(s->lateness, (int)a->rank, (int)node, c->delay_ns / 2);
-        lateness_add(s->lateness, (int)a->rank, a->group, a->number,
-                     a->at_ns - c->ahead_ns);
+        int64_t at_ns; /* on our clock */
+        if (!__builtin_sub_overflow(a->at_ns, c->ahead_ns, &at_ns))
+            lateness_add(s->lateness, (int)a->rank, a->group, a->number, at_ns);
     }
     if (--s->left == 0)
         examine(s);

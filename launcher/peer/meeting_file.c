@@ -18,7 +18,7 @@ enum { FILE_MAX = 16 << 10 };
 
 struct meeting_file {
     char *folder, *path; /* owned */
-    bool written;
+    ino_t written;       /* 0: it is not */
 };
 
 static const char *home(void)
@@ -73,8 +73,9 @@ void meeting_file_destroy(struct meeting_file *c)
 {
     if (!c)
         return;
-    if (c->written)
-        unlink(c->path);
+    struct stat st;
+    if (c->written && stat(c->path, &st) == 0 && st.st_ino == c->written)
+        unlink(c->path); /* else it is another head's by now */
     free(c->folder);
     free(c->path);
     free(c);
@@ -95,7 +96,8 @@ int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,
         err_set(err,
                 "cannot write '%s' for the peers: %s; --peer-key names another folder",
                 c->path, strerror(errno));
-    c->written = rc == 0;
+    struct stat st;
+    c->written = rc == 0 && stat(c->path, &st) == 0 ? st.st_ino : 0;
     secret_wipe(text, n);
     return rc;
 }

@@ -16,7 +16,8 @@ struct meeting_file;
  * others may write to it. */
 struct meeting_file *meeting_file_create(const char *folder, const char *id,
                                          struct ddp_err *err);
-void meeting_file_destroy(struct meeting_file *c); /* also removes the file */
+void meeting_file_destroy(
+    struct meeting_file *c); /* also removes the file it has written */
 const char *meeting_file_path(const struct meeting_file *c);
 
 int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,

@@ -7,6 +7,7 @@
 #include "common/pmi_client.h"
 #include "launcher/peer/ambient_job.h"
 #include "launcher/peer/join_message.h"
+#include "launcher/peer/meeting_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -287,6 +288,29 @@ TEST(join_messages_arrive_whole_or_not_at_all)
     here.copies = 0;
     join_message_seal(MSG_JOIN, &here, &out, bytes);
     ck_assert_int_eq(join_message_open(MSG_JOIN, bytes, &in, &got, &err), -1);
+}
+
+/* Of two starts with one --master-addr, on two hosts with one home, say. */
+TEST(a_head_that_ends_leaves_the_file_of_another_one)
+{
+    OWNED char *dir = temp_dir();
+    char name[] = "head";
+    struct ddp_err err;
+    struct bootstrap mine = {.name = name}, got = {0};
+    struct meeting_file *old = meeting_file_create(dir, "by hand h 7", &err);
+    struct meeting_file *new = meeting_file_create(dir, "by hand h 7", &err);
+    ck_assert(old && new);
+    strv_push(&mine.calls, "10.0.0.1 1");
+    ck_ok(meeting_file_write(old, &mine, &err), err);
+    ck_ok(meeting_file_write(new, &mine, &err), err);
+    meeting_file_destroy(old);
+    ck_assert_int_eq(meeting_file_read(new, &got, &err), 1);
+    meeting_file_destroy(new);
+    old = meeting_file_create(dir, "by hand h 7", &err);
+    ck_assert_int_eq(meeting_file_read(old, &got, &err), 0);
+    meeting_file_destroy(old);
+    strv_finish(&mine.calls);
+    bootstrap_finish(&got);
 }
 
 /* All replies of a proxy are sent at once; our requests stay in the socket. */

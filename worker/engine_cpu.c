@@ -133,7 +133,7 @@ static struct engine_info cpu_info(const struct engine *e)
 static struct batch_result run_batch(struct engine *e, const struct model_pass *pass)
 {
     struct model *m = e->job.model;
-    struct batch_result r = {.given = pass->batch};
+    struct batch_result r = {0};
     if (e->pipeline)
         return pipeline_step(e->pipeline, pass);
     model_pass_forward(m, pass, 0, m->nlayers);
@@ -172,8 +172,7 @@ static void take_batch(struct engine *e, const struct engine_step *s, int i, boo
     result->sums.loss += r.loss * pass.scale;
     result->sums.correct += (float)r.correct;
     if (r.bad && !*result->where)
-        result->depth =
-            model_find_bad(r.bad, r.given, result->where, sizeof result->where);
+        result->depth = model_find_bad(r.bad, result->where, sizeof result->where);
 }
 
 static void run_batches(struct engine *e, const struct engine_step *s,

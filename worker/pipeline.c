@@ -171,10 +171,8 @@ struct batch_result pipeline_step(struct pipeline *p, const struct model_pass *p
         const struct micro *part = &p->parts[m];
         all.loss += part->loss * (float)part->batch.n / (float)pass->batch->n;
         all.correct += part->correct;
-        if (!all.bad && !isfinite(part->loss)) {
+        if (!all.bad && !isfinite(part->loss))
             all.bad = part->view;
-            all.given = &part->batch;
-        }
     }
     return all;
 }

@@ -51,12 +51,11 @@ struct pipeline *pipeline_create(struct model *model, int max_batch, int micro,
 void pipeline_destroy(struct pipeline *p); /* NULL is fine */
 
 /* Forward and backward of a batch. `bad`: the view whose loss was the first that is not a
- * number, NULL: none; `given`: its batch, until the next step. */
+ * number, NULL: none. */
 struct batch_result {
     float loss;
     int correct;
-    struct model *bad;
-    const struct batch *given;
+    const struct model *bad;
 };
 struct batch_result pipeline_step(struct pipeline *p, const struct model_pass *pass);
 

@@ -52,9 +52,9 @@ static void logits_back(const struct model *m, const float *y, float *dy, int ro
                    sums_at(m, weight_of(m)), more || pass_adds(m));
 }
 
-float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,
-                float scale, int *correct)
+float head_loss(const struct model *m, float *dy, float smooth, float scale, int *correct)
 {
+    const struct batch *b = &m->batch;
     const struct head *h = &m->head;
     int T = m->io.W, all = b->n * T;
     size_t C = (size_t)model_last(m)->map.C;

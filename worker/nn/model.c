@@ -167,26 +167,35 @@ void model_init(struct model *m, uint64_t seed)
 
 /* ---- forward ---- */
 
-/* Then dropout, and of tokens the sum with the shortcut. */
-static void layer_forward(struct model *m, struct model_op *l, const struct batch *b)
+static void begin_part(struct model *m, const struct model_pass *p)
 {
-    int64_t floats = (int64_t)l->floats * b->n;
-    if (l->op->forward)
-        l->op->forward(m, l, b);
+    float *sums = model_grads(m);
+    m->pass = p;
+    m->batch = *p->batch;
+    m->grads = p->extra ? p->extra : sums;
+}
+
+/* Then dropout, and of tokens the sum with the shortcut. */
+static void layer_forward(struct model *m, const struct model_op *l)
+{
+    int64_t floats = (int64_t)l->floats * m->batch.n;
+    if (l->op->run)
+        l->op->run(m, l, false);
     if (model_drops(m, l) && l->op != &op_attention)
         m->k->dropout(l->y, floats, l->spec->dropout, model_dropout_key(m, l));
     if (l->flow == FLOW_ROWS && l->shortcut >= 0) {
         size_t at = (size_t)m->from * (size_t)l->map.C;
         m->k->add(l->y + at, m->layers[l->shortcut].y + at,
-                  (int64_t)(m->to - m->from) * l->map.C * b->n);
+                  (int64_t)(m->to - m->from) * l->map.C * m->batch.n);
     }
 }
 
 const float *model_forward(struct model *m, const struct batch *b)
 {
     m->pass = NULL;
+    m->batch = *b;
     for (int i = 0; i < m->nlayers; i++)
-        layer_forward(m, &m->layers[i], b);
+        layer_forward(m, &m->layers[i]);
     return model_last(m)->y;
 }
 
@@ -208,13 +217,13 @@ int model_dropout_streams(const struct model *m)
 
 void model_pass_forward(struct model *m, const struct model_pass *p, int from, int to)
 {
-    m->pass = p;
+    begin_part(m, p);
     for (int i = from; i < to; i++) {
-        struct model_op *l = &m->layers[i];
+        const struct model_op *l = &m->layers[i];
         int64_t began = now_ns();
         if (p->batch->n == 0 && !l->norm)
             continue;
-        layer_forward(m, l, p->batch);
+        layer_forward(m, l);
         trace_layer(p, l, "forward", began);
     }
 }
@@ -231,25 +240,24 @@ double model_sum_losses(const double *found, int n, int *correct)
     return loss;
 }
 
-static float class_loss(const struct model *m, const struct batch *b, const float *y,
-                        float *dy, float smooth, float scale, int *correct)
+static float class_loss(const struct model *m, const float *y, float *dy, float smooth,
+                        float scale, int *correct)
 {
-    int K = m->io.outputs;
-    float *logits = dy ? memcpy(dy, y, (size_t)b->n * (size_t)K * sizeof *y)
+    int n = m->batch.n, K = m->io.outputs;
+    float *logits = dy ? memcpy(dy, y, (size_t)n * (size_t)K * sizeof *y)
                        : (float *)(uintptr_t)y; /* which stays as it is */
-    m->k->class_loss(b->n, K, logits, b->labels, smooth, dy ? scale / (float)b->n : 0,
+    m->k->class_loss(n, K, logits, m->batch.labels, smooth, dy ? scale / (float)n : 0,
                      m->found);
-    return (float)(model_sum_losses(m->found, b->n, correct) / b->n);
+    return (float)(model_sum_losses(m->found, n, correct) / n);
 }
 
 /* The mean of (y - target)^2. */
-static float square_loss(const struct model *m, const struct batch *b, const float *y,
-                         float *dy, float scale)
+static float square_loss(const struct model *m, const float *y, float *dy, float scale)
 {
     double loss = 0;
-    size_t all = (size_t)b->n * (size_t)m->io.outputs;
+    size_t all = (size_t)m->batch.n * (size_t)m->io.outputs;
     for (size_t i = 0; i < all; i++) {
-        float d = y[i] - b->targets[i];
+        float d = y[i] - m->batch.targets[i];
         loss += (double)d * (double)d;
         if (dy)
             dy[i] = 2 * d * scale / (float)all;
@@ -258,34 +266,27 @@ static float square_loss(const struct model *m, const struct batch *b, const flo
 }
 
 /* The loss of outputs y, and its gradient unless dy is NULL. */
-static float loss(const struct model *m, const struct batch *b, const float *y, float *dy,
-                  float smooth, float scale, int *correct)
+static float loss(const struct model *m, const float *y, float *dy, float smooth,
+                  float scale, int *correct)
 {
     *correct = 0;
     if (m->type->task == TASK_TOKENS)
-        return head_loss(m, b, dy, smooth, scale, correct);
-    return m->type->task == TASK_CLASSIFY
-               ? class_loss(m, b, y, dy, smooth, scale, correct)
-               : square_loss(m, b, y, dy, scale);
-}
-
-static void choose_block(struct model *m, const struct model_pass *p)
-{
-    float *sums = model_grads(m);
-    m->grads = p->extra ? p->extra : sums;
+        return head_loss(m, dy, smooth, scale, correct);
+    return m->type->task == TASK_CLASSIFY ? class_loss(m, y, dy, smooth, scale, correct)
+                                          : square_loss(m, y, dy, scale);
 }
 
 float model_pass_loss(struct model *m, const struct model_pass *p, int *correct)
 {
     const struct model_op *last = model_last(m);
-    choose_block(m, p);
-    return loss(m, p->batch, last->y, m->slots[last->slot], p->smooth, p->scale, correct);
+    begin_part(m, p);
+    return loss(m, last->y, m->slots[last->slot], p->smooth, p->scale, correct);
 }
 
 /* The gradients of the sum and of dropout, and then the layer's own. */
-static void layer_back(struct model *m, const struct model_op *l, const struct batch *b)
+static void layer_back(struct model *m, const struct model_op *l)
 {
-    int64_t floats = (int64_t)l->floats * b->n;
+    int64_t floats = (int64_t)l->floats * m->batch.n;
     float *dy = m->slots[l->slot];
     if (l->flow == FLOW_ROWS && l->shortcut >= 0) {
         float *to = gradient_of(m, l->shortcut);
@@ -296,19 +297,18 @@ static void layer_back(struct model *m, const struct model_op *l, const struct b
     }
     if (model_drops(m, l) && l->op != &op_attention)
         m->k->dropout(dy, floats, l->spec->dropout, model_dropout_key(m, l));
-    if (l->op->back)
-        l->op->back(m, l, b);
+    if (l->op->run)
+        l->op->run(m, l, true);
 }
 
 void model_pass_back(struct model *m, const struct model_pass *p, int from, int to)
 {
-    m->pass = p;
-    choose_block(m, p);
+    begin_part(m, p);
     for (int i = to - 1; i >= from; i--) {
         const struct model_op *l = &m->layers[i];
         int64_t began = now_ns();
         if (p->batch->n > 0 || l->norm || l->factors)
-            layer_back(m, l, p->batch);
+            layer_back(m, l);
         trace_layer(p, l, "backward", began);
         if (!l->weight)
             continue;
@@ -322,14 +322,15 @@ void model_pass_back(struct model *m, const struct model_pass *p, int from, int 
 
 void model_idle(struct model *m)
 {
+    m->batch.n = 0;
     for (int i = 0; i < m->nlayers; i++)
         if (m->layers[i].factors)
-            m->layers[i].op->back(m, &m->layers[i], &(struct batch){0});
+            m->layers[i].op->run(m, &m->layers[i], true);
 }
 
 float model_evaluate(struct model *m, const struct batch *b, int *correct)
 {
-    return loss(m, b, model_forward(m, b), NULL, 0, 1, correct);
+    return loss(m, model_forward(m, b), NULL, 0, 1, correct);
 }
 
 /* The rows of earlier tokens, with their keys and values, are still in the layers'
@@ -359,23 +360,23 @@ int model_tell_place(const struct model *m, int place, char *text, size_t size)
     return place == 0 ? 0 : 2 * i + 1 + part / 2;
 }
 
-static bool is_bad(const struct model *m, const struct batch *b, int place)
+static bool is_bad(const struct model *m, int place)
 {
     int part = (place - 1) % 3;
     const struct model_op *l = &m->layers[(place - 1) / 3];
     const struct param *w = part == 0 ? l->weight : l->bias;
-    size_t pixels = (size_t)(m->io.C * m->io.H * m->io.W), n = (size_t)b->n;
+    size_t pixels = (size_t)(m->io.C * m->io.H * m->io.W), n = (size_t)m->batch.n;
     if (place == 0)
-        return b->x && !m->k->finite(b->x, pixels * n, false);
+        return m->batch.x && !m->k->finite(m->batch.x, pixels * n, false);
     if (part < 2)
         return w && !m->k->finite(m->weights + w->offset, w->count, false);
     return !m->k->finite(l->y, l->floats * n, l->flow & (FLOW_IMAGES | FLOW_RECTIFIED));
 }
 
-int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size)
+int model_find_bad(const struct model *m, char *text, size_t size)
 {
     for (int place = 0; place < 1 + 3 * m->nlayers; place++)
-        if (is_bad(m, b, place))
+        if (is_bad(m, place))
             return model_tell_place(m, place, text, size);
     return -1;
 }

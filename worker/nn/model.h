@@ -170,6 +170,7 @@ struct model {
     int from, to; /* rows of a sample that are computed: all but in model_next() */
     bool dropout; /* may be switched off, for comparisons with another framework */
     const struct model_pass *pass; /* that runs; NULL: a test, which learns nothing */
+    struct batch batch;            /* of this pass */
     struct model_op *layers;
     struct param *params, *buffers;
     size_t nparams, nbuffers;
@@ -286,7 +287,7 @@ void model_split(const struct model *m, int parts, int *first);
  * increasing with each layer. */
 int model_tell_place(const struct model *m, int place, char *text, size_t size);
 /* After a step whose loss is not finite: the first such place; -1: none. */
-int model_find_bad(struct model *m, const struct batch *b, char *text, size_t size);
+int model_find_bad(const struct model *m, char *text, size_t size);
 
 /* The logits of the token that follows tokens[0..n), n up to W; valid until the next
  * call. The first `known`, fewer than n, were the first of the call before, without

@@ -34,9 +34,8 @@ struct op {
     void (*make)(struct model *m, struct model_op *l);
     void (*init)(struct model *m, const struct model_op *l,
                  uint64_t key); /* initial values */
-    /* NULL: of the logits, which the head computes */
-    void (*forward)(struct model *m, struct model_op *l, const struct batch *b);
-    void (*back)(struct model *m, const struct model_op *l, const struct batch *b);
+    /* Forward or `back`; NULL: of the logits, which the head computes */
+    void (*run)(struct model *m, const struct model_op *l, bool back);
 };
 extern const struct op op_conv, op_linear, op_norm, op_mean, op_embed, op_row_norm,
     op_dense, op_activation, op_rotary, op_attention, op_logits;
@@ -80,10 +79,9 @@ static inline bool pass_adds(const struct model *m)
 }
 
 /* A layer's input; the gradient of its output, NULL: not needed. */
-static inline const float *input_of(const struct model *m, const struct model_op *l,
-                                    const struct batch *b)
+static inline const float *input_of(const struct model *m, const struct model_op *l)
 {
-    return l->in < 0 ? b->x : m->layers[l->in].y;
+    return l->in < 0 ? m->batch.x : m->layers[l->in].y;
 }
 
 static inline float *gradient_of(const struct model *m, int layer)
@@ -128,8 +126,8 @@ double model_sum_losses(const double *found, int n, int *correct);
 /* The head of a model of tokens (head.c): the loss of its logits, and the gradients
  * `dy` of the last layer and of the weights, NULL: not computed. */
 void head_plan(struct model *m);
-float head_loss(const struct model *m, const struct batch *b, float *dy, float smooth,
-                float scale, int *correct);
+float head_loss(const struct model *m, float *dy, float smooth, float scale,
+                int *correct);
 /* The logits of one row y of the last layer; valid until the next call. */
 const float *head_logits(const struct model *m, const float *y);
 

@@ -92,17 +92,15 @@ static void init_conv(struct model *m, const struct model_op *l, uint64_t key)
         init_uniform(m, l, key);
 }
 
-static void conv(struct model *m, struct model_op *l, const struct batch *b)
+static void conv(struct model *m, const struct model_op *l, bool back)
 {
-    m->k->conv(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight),
-               weights_at(m, l->bias), l->y);
-}
-
-static void conv_back(struct model *m, const struct model_op *l, const struct batch *b)
-{
-    m->k->conv_back(l->conv, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
-                    m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
-                    gradient_of(m, l->in));
+    const float *x = input_of(m, l), *w = weights_at(m, l->weight);
+    if (back)
+        m->k->conv_back(l->conv, m->batch.n, x, w, l->y, m->slots[l->slot],
+                        grads_at(m, l->weight), grads_at(m, l->bias),
+                        gradient_of(m, l->in));
+    else
+        m->k->conv(l->conv, m->batch.n, x, w, weights_at(m, l->bias), l->y);
 }
 
 const struct op op_conv = {.product = true,
@@ -111,8 +109,7 @@ const struct op op_conv = {.product = true,
                            .add = add_conv,
                            .make = make_conv,
                            .init = init_conv,
-                           .forward = conv,
-                           .back = conv_back};
+                           .run = conv};
 
 /* ---- linear ---- */
 
@@ -141,17 +138,15 @@ static void make_linear(struct model *m, struct model_op *l)
                                   &m->memory);
 }
 
-static void linear(struct model *m, struct model_op *l, const struct batch *b)
+static void linear(struct model *m, const struct model_op *l, bool back)
 {
-    m->k->linear(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight),
-                 weights_at(m, l->bias), l->y);
-}
-
-static void linear_back(struct model *m, const struct model_op *l, const struct batch *b)
-{
-    m->k->linear_back(l->linear, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
-                      m->slots[l->slot], grads_at(m, l->weight), l->factors,
-                      grads_at(m, l->bias), gradient_of(m, l->in));
+    const float *x = input_of(m, l), *w = weights_at(m, l->weight);
+    if (back)
+        m->k->linear_back(l->linear, m->batch.n, x, w, l->y, m->slots[l->slot],
+                          grads_at(m, l->weight), l->factors, grads_at(m, l->bias),
+                          gradient_of(m, l->in));
+    else
+        m->k->linear(l->linear, m->batch.n, x, w, weights_at(m, l->bias), l->y);
 }
 
 const struct op op_linear = {.product = true,
@@ -159,8 +154,7 @@ const struct op op_linear = {.product = true,
                              .add = add_linear,
                              .make = make_linear,
                              .init = init_uniform,
-                             .forward = linear,
-                             .back = linear_back};
+                             .run = linear};
 
 /* ---- batch normalisation ---- */
 
@@ -201,28 +195,26 @@ static void init_norm(struct model *m, const struct model_op *l, uint64_t key)
         l->running[i] = i / C == 1; /* the variances */
 }
 
-static void norm(struct model *m, struct model_op *l, const struct batch *b)
+static void norm(struct model *m, const struct model_op *l, bool back)
 {
     bool learn = m->pass != NULL;
-    m->k->norm(l->norm, b->n, input_of(m, l, b), weights_at(m, l->weight),
-               weights_at(m, l->bias), l->running, learn,
+    const float *x = input_of(m, l), *w = weights_at(m, l->weight);
+    if (back) {
+        m->k->norm_back(l->norm, m->batch.n, x, w, l->y, m->slots[l->slot],
+                        grads_at(m, l->weight), grads_at(m, l->bias),
+                        gradient_of(m, l->in), gradient_of(m, l->shortcut));
+        return;
+    }
+    m->k->norm(l->norm, m->batch.n, x, w, weights_at(m, l->bias), l->running, learn,
                l->shortcut < 0 ? NULL : m->layers[l->shortcut].y, l->y);
     l->running[2 * l->weight->count] += learn;
-}
-
-static void norm_back(struct model *m, const struct model_op *l, const struct batch *b)
-{
-    m->k->norm_back(l->norm, b->n, input_of(m, l, b), weights_at(m, l->weight), l->y,
-                    m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
-                    gradient_of(m, l->in), gradient_of(m, l->shortcut));
 }
 
 const struct op op_norm = {.takes = FLOW_IMAGES,
                            .add = add_norm,
                            .make = make_norm,
                            .init = init_norm,
-                           .forward = norm,
-                           .back = norm_back};
+                           .run = norm};
 
 /* ---- mean ---- */
 
@@ -235,15 +227,12 @@ static int add_mean(struct model *m, struct model_op *l, struct ddp_err *err)
     return 0;
 }
 
-static void mean(struct model *m, struct model_op *l, const struct batch *b)
+static void mean(struct model *m, const struct model_op *l, bool back)
 {
-    m->k->mean(l->given, b->n, input_of(m, l, b), l->y);
+    if (back)
+        m->k->mean_back(l->given, m->batch.n, m->slots[l->slot], gradient_of(m, l->in));
+    else
+        m->k->mean(l->given, m->batch.n, input_of(m, l), l->y);
 }
 
-static void mean_back(struct model *m, const struct model_op *l, const struct batch *b)
-{
-    m->k->mean_back(l->given, b->n, m->slots[l->slot], gradient_of(m, l->in));
-}
-
-const struct op op_mean = {
-    .takes = FLOW_IMAGES, .add = add_mean, .forward = mean, .back = mean_back};
+const struct op op_mean = {.takes = FLOW_IMAGES, .add = add_mean, .run = mean};

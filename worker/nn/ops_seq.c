@@ -10,16 +10,15 @@
 #include <math.h>
 #include <string.h>
 
-static int rows_of(const struct model *m, const struct batch *b)
+static int rows_of(const struct model *m)
 {
-    return b->n * (m->to - m->from);
+    return m->batch.n * (m->to - m->from);
 }
 
-/* The first row that forward reads of its input, and writes. */
-static const float *rows_in(const struct model *m, const struct model_op *l,
-                            const struct batch *b)
+/* The first row that is read of the input, and written. */
+static const float *rows_in(const struct model *m, const struct model_op *l)
 {
-    return input_of(m, l, b) + (size_t)m->from * (size_t)l->given.C;
+    return input_of(m, l) + (size_t)m->from * (size_t)l->given.C;
 }
 
 static float *rows_out(const struct model *m, const struct model_op *l)
@@ -56,18 +55,18 @@ static void init_embed(struct model *m, const struct model_op *l, uint64_t key)
     param_draw(m, l->bias, 0.02f, key);
 }
 
-static const uint32_t *token_at(const struct model *m, const struct batch *b, int row)
+static const uint32_t *token_at(const struct model *m, int row)
 {
     size_t W = (size_t)m->io.W;
-    return b->tokens + (size_t)row / W * (W + 1) + (size_t)row % W;
+    return m->batch.tokens + (size_t)row / W * (W + 1) + (size_t)row % W;
 }
 
-static void embed(struct model *m, struct model_op *l, const struct batch *b)
+static void embed_forward(struct model *m, const struct model_op *l)
 {
     size_t C = (size_t)l->spec->outputs;
     float *y = rows_out(m, l);
-    for (int row = m->from; row < m->from + rows_of(m, b); row++, y += C) {
-        memcpy(y, weights_at(m, l->weight) + *token_at(m, b, row) * C, C * sizeof *y);
+    for (int row = m->from; row < m->from + rows_of(m); row++, y += C) {
+        memcpy(y, weights_at(m, l->weight) + *token_at(m, row) * C, C * sizeof *y);
         if (l->bias)
             m->k->add(y, weights_at(m, l->bias) + (size_t)(row % m->io.W) * C,
                       (int64_t)C);
@@ -75,7 +74,7 @@ static void embed(struct model *m, struct model_op *l, const struct batch *b)
 }
 
 /* Adds to the weight's gradient if the head, or an earlier pass, has begun it. */
-static void embed_back(struct model *m, const struct model_op *l, const struct batch *b)
+static void embed_back(struct model *m, const struct model_op *l)
 {
     int64_t C = l->spec->outputs;
     float *of = sums_at(m, l->weight), *at = sums_at(m, l->bias);
@@ -84,19 +83,23 @@ static void embed_back(struct model *m, const struct model_op *l, const struct b
         memset(of, 0, l->weight->count * sizeof *of);
     if (at && !pass_adds(m))
         memset(at, 0, l->bias->count * sizeof *at);
-    for (int row = 0; row < rows_of(m, b); row++, dy += C) {
-        m->k->add(of + *token_at(m, b, row) * (size_t)C, dy, C);
+    for (int row = 0; row < rows_of(m); row++, dy += C) {
+        m->k->add(of + *token_at(m, row) * (size_t)C, dy, C);
         if (at)
             m->k->add(at + row % m->io.W * C, dy, C);
     }
+}
+
+static void embed(struct model *m, const struct model_op *l, bool back)
+{
+    (back ? embed_back : embed_forward)(m, l);
 }
 
 const struct op op_embed = {.shares = true,
                             .takes = FLOW_TOKENS,
                             .add = add_embed,
                             .init = init_embed,
-                            .forward = embed,
-                            .back = embed_back};
+                            .run = embed};
 
 /* ---- layer norm, RMS norm ---- */
 
@@ -124,26 +127,22 @@ static struct row_norm norm_of(const struct model *m, const struct model_op *l)
                              .bias = weights_at(m, l->bias)};
 }
 
-static void row_norm(struct model *m, struct model_op *l, const struct batch *b)
+static void row_norm(struct model *m, const struct model_op *l, bool back)
 {
-    m->k->row_norm(norm_of(m, l), rows_of(m, b), rows_in(m, l, b), rows_out(m, l),
-                   l->kept);
-}
-
-static void row_norm_back(struct model *m, const struct model_op *l,
-                          const struct batch *b)
-{
-    m->k->row_norm_back(norm_of(m, l), rows_of(m, b), input_of(m, l, b), l->kept,
-                        m->slots[l->slot], grads_at(m, l->weight), grads_at(m, l->bias),
-                        gradient_of(m, l->in), l->adds);
+    int rows = rows_of(m);
+    if (back)
+        m->k->row_norm_back(norm_of(m, l), rows, rows_in(m, l), l->kept,
+                            m->slots[l->slot], grads_at(m, l->weight),
+                            grads_at(m, l->bias), gradient_of(m, l->in), l->adds);
+    else
+        m->k->row_norm(norm_of(m, l), rows, rows_in(m, l), rows_out(m, l), l->kept);
 }
 
 const struct op op_row_norm = {.sums = true,
                                .takes = FLOW_ROWS,
                                .add = add_row_norm,
                                .init = init_row_norm,
-                               .forward = row_norm,
-                               .back = row_norm_back};
+                               .run = row_norm};
 
 /* ---- dense: y = x w + bias, w [inputs, outputs], or w^T with the outputs first ---- */
 
@@ -204,25 +203,23 @@ static struct matrix transpose_of(struct matrix a)
     return (struct matrix){a.at, a.column, a.row};
 }
 
-static void dense(struct model *m, struct model_op *l, const struct batch *b)
+static void dense(struct model *m, const struct model_op *l, bool back)
 {
-    int C = l->given.C, K = l->map.C;
-    model_multiply(m, rows_of(m, b), K, C, matrix(rows_in(m, l, b), (size_t)C),
-                   weight_of(m, l), weights_at(m, l->bias), rows_out(m, l), false);
-}
-
-static void dense_back(struct model *m, const struct model_op *l, const struct batch *b)
-{
-    int C = l->given.C, K = l->map.C, rows = rows_of(m, b);
-    struct matrix x = matrix(input_of(m, l, b), (size_t)C);
-    struct matrix dy = matrix(m->slots[l->slot], (size_t)K);
+    int C = l->given.C, K = l->map.C, rows = rows_of(m);
+    struct matrix x = matrix(rows_in(m, l), (size_t)C);
+    struct matrix dy = matrix(m->slots[l->slot], (size_t)K), w = weight_of(m, l);
     float *dw = grads_at(m, l->weight);
+    if (!back) {
+        model_multiply(m, rows, K, C, x, w, weights_at(m, l->bias), rows_out(m, l),
+                       false);
+        return;
+    }
     if (l->spec->outputs_first)
         model_multiply(m, K, C, rows, transpose_of(dy), x, NULL, dw, false);
     else
         model_multiply(m, C, K, rows, transpose_of(x), dy, NULL, dw, false);
-    model_multiply(m, rows, C, K, dy, transpose_of(weight_of(m, l)), NULL,
-                   gradient_of(m, l->in), l->adds);
+    model_multiply(m, rows, C, K, dy, transpose_of(w), NULL, gradient_of(m, l->in),
+                   l->adds);
     if (l->bias)
         m->k->column_sums(rows, K, dy.at, grads_at(m, l->bias));
 }
@@ -232,8 +229,7 @@ const struct op op_dense = {.product = true,
                             .takes = FLOW_ROWS,
                             .add = add_dense,
                             .init = init_dense,
-                            .forward = dense,
-                            .back = dense_back};
+                            .run = dense};
 
 /* ---- GELU and SiLU ---- */
 
@@ -252,23 +248,18 @@ static int add_activation(struct model *m, struct model_op *l, struct ddp_err *e
     return give_rows(m, l, l->spec->gated ? l->given.C / 2 : l->given.C, 10 * l->given.C);
 }
 
-static void activate(struct model *m, struct model_op *l, const struct batch *b)
+static void activate(struct model *m, const struct model_op *l, bool back)
 {
-    m->k->activation(model_activation(l->spec, l->map.C), rows_of(m, b), rows_in(m, l, b),
-                     NULL, rows_out(m, l));
+    struct activation f = model_activation(l->spec, l->map.C);
+    if (back)
+        m->k->activation(f, rows_of(m), rows_in(m, l), m->slots[l->slot],
+                         gradient_of(m, l->in));
+    else
+        m->k->activation(f, rows_of(m), rows_in(m, l), NULL, rows_out(m, l));
 }
 
-static void activate_back(struct model *m, const struct model_op *l,
-                          const struct batch *b)
-{
-    m->k->activation(model_activation(l->spec, l->map.C), rows_of(m, b),
-                     input_of(m, l, b), m->slots[l->slot], gradient_of(m, l->in));
-}
-
-const struct op op_activation = {.takes = FLOW_ROWS,
-                                 .add = add_activation,
-                                 .forward = activate,
-                                 .back = activate_back};
+const struct op op_activation = {
+    .takes = FLOW_ROWS, .add = add_activation, .run = activate};
 
 /* ---- attention ---- */
 
@@ -309,23 +300,18 @@ static int add_attention(struct model *m, struct model_op *l, struct ddp_err *er
     return 0;
 }
 
-static void attention(struct model *m, struct model_op *l, const struct batch *b)
+static void attention(struct model *m, const struct model_op *l, bool back)
 {
-    m->k->attention(shape_of(m, l), b->n, input_of(m, l, b), l->y, l->kept, l->room);
+    const float *qkv = input_of(m, l);
+    if (back)
+        m->k->attention_back(shape_of(m, l), m->batch.n, qkv, l->y, l->kept,
+                             m->slots[l->slot], gradient_of(m, l->in), l->room);
+    else
+        m->k->attention(shape_of(m, l), m->batch.n, qkv, l->y, l->kept, l->room);
 }
 
-static void attention_back(struct model *m, const struct model_op *l,
-                           const struct batch *b)
-{
-    m->k->attention_back(shape_of(m, l), b->n, input_of(m, l, b), l->y, l->kept,
-                         m->slots[l->slot], gradient_of(m, l->in), l->room);
-}
-
-const struct op op_attention = {.product = true,
-                                .takes = FLOW_ROWS,
-                                .add = add_attention,
-                                .forward = attention,
-                                .back = attention_back};
+const struct op op_attention = {
+    .product = true, .takes = FLOW_ROWS, .add = add_attention, .run = attention};
 
 /* ---- rotary positions: Su et al., "RoFormer", 2021, in halves of a head ---- */
 
@@ -369,22 +355,15 @@ static void make_rotary(struct model *m, struct model_op *l)
     }
 }
 
-static void rotary(struct model *m, struct model_op *l, const struct batch *b)
+static void rotary(struct model *m, const struct model_op *l, bool back)
 {
-    m->k->rotary(shape_of(m, l), b->n, l->kept, input_of(m, l, b), l->y, false);
+    m->k->rotary(shape_of(m, l), m->batch.n, l->kept,
+                 back ? m->slots[l->slot] : input_of(m, l),
+                 back ? gradient_of(m, l->in) : l->y, back);
 }
 
-static void rotary_back(struct model *m, const struct model_op *l, const struct batch *b)
-{
-    m->k->rotary(shape_of(m, l), b->n, l->kept, m->slots[l->slot], gradient_of(m, l->in),
-                 true);
-}
-
-const struct op op_rotary = {.takes = FLOW_ROWS,
-                             .add = add_rotary,
-                             .make = make_rotary,
-                             .forward = rotary,
-                             .back = rotary_back};
+const struct op op_rotary = {
+    .takes = FLOW_ROWS, .add = add_rotary, .make = make_rotary, .run = rotary};
 
 /* ---- logits with a weight of their own: head.c computes them ---- */
 

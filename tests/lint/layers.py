@@ -81,7 +81,7 @@ MAY = {
 
 NO_CIRCLES = ("launcher",)
 NO_CALL_CIRCLES = ("launcher", "rendezvous",
-                   *(f"worker/{name}" for name in ("data", "ddp", "gpu", "kernels", "optim", "report")))
+                   *(f"worker/{name}" for name in ("cuda", "data", "ddp", "gpu", "kernels", "optim", "report")))
 INCLUDE = re.compile(r'#\s*include "([^"]+)"')
 # what is no code, and the head of a function, as clang-format writes it
 NO_CODE = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"', re.S)

@@ -158,6 +158,13 @@ static inline struct stage *last_of(struct engine *e)
     struct stage *s = last_of(e) + 1; \
     s-- > first_of(e);
 
+/* Makes the stage's device current. Required before kernels are launched on its
+ * streams, not before copies and waits. */
+static inline void stage_enter(const struct stage *s)
+{
+    CUDA(cudaSetDevice(s->device));
+}
+
 /* The address in a block of this stage that corresponds to an offset in the model's
  * block. */
 static inline float *place_in(const struct stage *s, float *block, size_t offset)
@@ -230,9 +237,6 @@ void stages_place_as(struct engine *e, const struct engine *other);
 
 /* ---- stages.c ---- */
 
-/* Makes the stage's device current. Required before kernels are launched on its
- * streams, not before copies and waits. */
-void stage_enter(const struct stage *s);
 /* The first stage's main stream, on which graphs are launched, waits for the others'. */
 void stages_join(struct engine *e);
 /* What is done from here on (cuda_doing()), and at which stage: "a step, stage 2". */

@@ -128,6 +128,7 @@ struct layers {
                          gradient in `type` */
     /* gradients of activations; the last is the logits' */
     void *slots[MODEL_MAX_SLOTS + 1];
+    size_t piece;  /* rows of logits at a time */
     float *losses; /* per token: the loss, and whether it was predicted correctly */
     float *room;   /* for partial sums, and the places of bad numbers */
     void *workspace;
@@ -298,7 +299,5 @@ void linear_rows(struct layers *net, const struct layer *l, const struct layer_p
 
 /* Makes the logits' layers, and memory for them. */
 void seq_make(struct layers *net, struct resources *memory);
-/* The number of rows of logits in this layer, for n samples. */
-int logits_rows(const struct layers *net, const struct layer *l, int n);
 
 #endif

@@ -143,6 +143,14 @@ void layers_choose(struct layers *net, char *const *choices, float *grads)
     }
 }
 
+/* The number of rows of logits in this layer, for n samples. */
+static int logits_rows(const struct layers *net, const struct layer *l, int n)
+{
+    size_t all = (size_t)n * net->layers[0].rows;
+    bool whole = l == &net->layers[net->nlayers];
+    return (int)(!whole ? all % net->piece : all < net->piece ? 0 : net->piece);
+}
+
 struct layers_plan *layers_plan(struct layers *net, int n)
 {
     if (net->of)

@@ -198,13 +198,6 @@ static size_t logits_most(const struct layers *net)
     return all < piece ? all : piece;
 }
 
-int logits_rows(const struct layers *net, const struct layer *l, int n)
-{
-    size_t all = (size_t)n * net->layers[0].rows, most = logits_most(net);
-    bool whole = l == &net->layers[net->nlayers];
-    return (int)(!whole ? all % most : all < most ? 0 : most);
-}
-
 /* A head is kept in a thread's registers. */
 static void check_heads(const struct layers *net)
 {
@@ -226,7 +219,7 @@ void seq_make(struct layers *net, struct resources *memory)
     int end = (int)(last - net->layers);
     const struct layer *weight = &net->layers[model_untied(net->host) ? end + 1 : 0];
     size_t V = (size_t)net->host->io.outputs, C = last->outputs / last->rows;
-    size_t rows = logits_most(net), all = (size_t)net->settings.max_batch * last->rows;
+    size_t all = (size_t)net->settings.max_batch * last->rows;
     struct layer logits = {.spec = &spec,
                            .weight = weight->weight,
                            .in = end,
@@ -239,14 +232,15 @@ void seq_make(struct layers *net, struct resources *memory)
                            .type = CUDA_F32,
                            .slot = MODEL_MAX_SLOTS};
     check_heads(net);
+    net->piece = logits_most(net);
     if (!net->logits)
         return;
-    logits.y = device_alloc(memory, "logits", rows * V * sizeof(float));
+    logits.y = device_alloc(memory, "logits", net->piece * V * sizeof(float));
     net->losses = device_alloc(memory, "logits", 2 * all * sizeof(float));
     net->slots[MODEL_MAX_SLOTS] =
         net->type == CUDA_F32
             ? logits.y /* in place */
-            : device_alloc(memory, "logits", rows * V * type_size(net->type));
+            : device_alloc(memory, "logits", net->piece * V * type_size(net->type));
     net->layers[net->nlayers] = net->layers[net->nlayers + 1] = logits;
 }
 
@@ -256,7 +250,7 @@ void layers_token_loss(struct layers *net, const struct cuda_loss *l, float *gra
     int all = l->n * (int)net->layers[0].rows, T = (int)net->layers[0].rows, rows;
     net->grads = grads;
     for (int from = 0; p && from < all; from += rows) {
-        int i = net->nlayers + (all - from < (int)logits_most(net));
+        int i = net->nlayers + (all - from < (int)net->piece);
         const struct layer *logits = &net->layers[i];
         const struct layer_plan *plan = &p->layers[i];
         rows = plan->n;

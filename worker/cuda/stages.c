@@ -2,8 +2,8 @@
  *
  * Stages are on the rank's two devices, or both on its only one, and take turns as
  * worker/pipeline.h has it: the host puts each turn on its stage's main stream, and what
- * one stage hands over to the other goes by a third stream, so that the next turn need not
- * wait for it.
+ * one stage hands over to the other goes by a third stream, so that the next turn need
+ * not wait for it.
  *
  *     stage 0  main | forward 0  forward 1            | back 0  forward 2     | back 1
  *              away |           y of 0     y of 1     |                y of 2 |
@@ -24,11 +24,6 @@
  *
  * Kernels go to the device that is current at launch; stages on two devices wait for
  * each other by events. */
-
-void stage_enter(const struct stage *s)
-{
-    CUDA(cudaSetDevice(s->device));
-}
 
 void stage_doing(const struct stage *s, const char *what)
 {

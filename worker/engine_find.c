@@ -15,13 +15,6 @@ bool engine_may_be_cuda(const char *name)
     return name ? strcmp(name, "cpu") != 0 : engine_object_wanted();
 }
 
-/* NULL with the reason: no driver, no object, no device. */
-static const struct engine_type *cuda_engine(struct ddp_err *err)
-{
-    const struct engine_type *type = engine_object_symbol("ddp_engine", err);
-    return type && type->probe(err) == 0 ? type : NULL;
-}
-
 const struct engine_type *engine_find(const char *name, struct ddp_group *group,
                                       char *why, size_t size, struct ddp_err *err)
 {
@@ -30,8 +23,10 @@ const struct engine_type *engine_find(const char *name, struct ddp_group *group,
     snprintf(why, size, "asked for");
     if (name && strcmp(name, "cpu") == 0)
         return &engine_cpu;
-    const struct engine_type *cuda = cuda_engine(&reason);
-    if (replica_agree(group, cuda ? 0 : -1, &culprit, &reason) == 0) {
+    /* the reason why not: no driver, no object, no device */
+    const struct engine_type *cuda = engine_object_symbol("ddp_engine", &reason);
+    int rc = cuda ? cuda->probe(&reason) : -1;
+    if (replica_agree(group, rc, &culprit, &reason) == 0) {
         if (!name)
             snprintf(why, size, "every rank has a GPU");
         return cuda;

@@ -89,14 +89,6 @@ static void make_layers(struct stage *s)
     }
 }
 
-static void make_stage(struct stage *s)
-{
-    stage_enter(s);
-    make_streams(s);
-    make_blocks(s);
-    make_layers(s);
-}
-
 /* Only for stages that cannot access each other's memory. */
 static void make_mail(struct engine *e)
 {
@@ -171,8 +163,12 @@ static void make_slots(struct engine *e)
 static void prepare(struct engine *e)
 {
     sums_plan(e);
-    for (EACH_STAGE(s, e))
-        make_stage(s);
+    for (EACH_STAGE(s, e)) {
+        stage_enter(s);
+        make_streams(s);
+        make_blocks(s);
+        make_layers(s);
+    }
     stage_enter(first_of(e));
     e->copies = stream_make(first_of(e)->memory, false);
     place_data(e);

@@ -12,6 +12,7 @@
 #include "common/scoped.h"
 #include "worker/data/memory.h"
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +37,6 @@ static size_t idx_header(int ndim)
     return 4 + 4 * (size_t)ndim;
 }
 
-static uint32_t be32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 static int take_header(const char *name, const uint8_t *head, size_t got, int ndim,
                        struct idx *out, struct ddp_err *err)
 {
@@ -59,7 +55,8 @@ static int take_header(const char *name, const uint8_t *head, size_t got, int nd
     out->width = 1;
     out->count = 1;
     for (int i = 0; i < ndim; i++) {
-        out->dims[i] = be32(head + 4 + 4 * (size_t)i);
+        memcpy(&out->dims[i], head + 4 + 4 * (size_t)i, sizeof out->dims[i]);
+        out->dims[i] = be32toh(out->dims[i]);
         if (__builtin_mul_overflow(out->count, (size_t)out->dims[i], &out->count))
             return err_set(err, "'%s': its dimensions are too large", name);
     }

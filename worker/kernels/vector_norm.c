@@ -65,15 +65,11 @@ ALWAYS struct two scaled(struct two a, float by)
     return (struct two){a.lo * by, a.hi * by};
 }
 
-static size_t image_words(const struct norm_plan *p)
-{
-    return (size_t)(p->blocks * p->s.H * p->s.W) * WORDS;
-}
-
 /* The first pixel of block kb of image b. */
 static size_t place(const struct norm_plan *p, int b, int kb)
 {
-    return (size_t)b * image_words(p) + (size_t)(kb * p->s.H * p->s.W) * WORDS;
+    size_t block = (size_t)(p->s.H * p->s.W) * WORDS;
+    return ((size_t)b * (size_t)p->blocks + (size_t)kb) * block;
 }
 
 /* Means over n images of x (power 1) or (x - from)^2 (power 2) of block kb. */

@@ -456,16 +456,12 @@ static int read_words(struct reader *r, char *line)
     return *first == '$' ? define(r, first + 1, value) : read_setting(r, first, value);
 }
 
-static bool is_end(const char *line)
-{
-    return strncmp(line, "end", 3) == 0 && !line[3 + strspn(line + 3, BLANKS)];
-}
-
 static int read_line(struct reader *r, const char *line)
 {
-    size_t blanks = strspn(line, BLANKS);
+    const char *first = line + strspn(line, BLANKS);
     bool over = r->repeat && r->i >= r->times;
-    if (!line[blanks] || (over && !is_end(line + blanks)))
+    bool end = strncmp(first, "end", 3) == 0 && !first[3 + strspn(first + 3, BLANKS)];
+    if (!*first || (over && !end))
         return 0;
     OWNED char *text = expand(r, line);
     if (!text)

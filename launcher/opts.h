@@ -135,6 +135,7 @@ struct opts {
     /* A job that ranks of another one have started by MPI_Comm_spawn() (spawned.h): "2",
      * the second of them, or "2.1", the first one of that; NULL: started otherwise. */
     const char *spawn_number;
+    bool spawn_waits;       /* a rank waits until its ranks have called MPI_Init */
     struct strv spawn_keys; /* then for its PMI: "KEY=VALUE" */
     bool dry_run, show_env, verbose, report, preflight;
     const char *log_level;

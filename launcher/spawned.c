@@ -76,6 +76,7 @@ bool spawned_take(struct opts *o)
 {
     const char *hosts = take(o, SPAWNED_HOSTS), *wdir = take(o, SPAWNED_WDIR);
     o->spawn_number = take(o, SPAWNED_NUMBER);
+    o->spawn_waits = take(o, SPAWNED_WAITS) != NULL;
     if (!o->spawn_number || !hosts)
         return false;
     take_lines(o, SPAWNED_KEYS, &o->spawn_keys);

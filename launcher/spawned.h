@@ -11,8 +11,9 @@
 #define SPAWNED_NUMBER "DDPRUN_SPAWNED"       /* opts.spawn_number */
 #define SPAWNED_HOSTS  "DDPRUN_SPAWNED_HOSTS" /* as -H; "": this machine */
 #define SPAWNED_WDIR   "DDPRUN_SPAWNED_WDIR"
-#define SPAWNED_APPS   "DDPRUN_SPAWNED_APPS" /* lines: opts.apps */
-#define SPAWNED_KEYS   "DDPRUN_SPAWNED_KEYS" /* lines "KEY=VALUE" for PMI */
+#define SPAWNED_WAITS  "DDPRUN_SPAWNED_WAITS" /* opts.spawn_waits */
+#define SPAWNED_APPS   "DDPRUN_SPAWNED_APPS"  /* lines: opts.apps */
+#define SPAWNED_KEYS   "DDPRUN_SPAWNED_KEYS"  /* lines "KEY=VALUE" for PMI */
 
 /* Reads and removes these variables. Returns whether they are set. Then options that are
  * for the other ddprun alone are reset. */

@@ -93,6 +93,11 @@ int job_plugins_message(struct job *j, unsigned node, const struct frame *f,
     return 1;
 }
 
+void job_ranks_in_mpi(struct job *j)
+{
+    JOB_HOOKS(j, ranks_in_mpi);
+}
+
 json_t *job_waits(struct job *j)
 {
     json_t *list = json_array();

@@ -82,10 +82,11 @@ static void on_end_signal(int sig, void *arg)
 
 static void on_pass_signal(int sig, void *arg)
 {
-    if (sig == SIGWINCH &&
-        job_send_window(arg)) /* its pseudo-terminal sends the signal */
+    struct job *j = arg;
+    JOB_HOOKS(j, pass_signal, sig);
+    if (sig == SIGWINCH && job_send_window(j)) /* its pseudo-terminal sends the signal */
         return;
-    job_send(arg, NODE_ALL, MSG(signal, (uint32_t)sig));
+    job_send(j, NODE_ALL, MSG(signal, (uint32_t)sig));
 }
 
 /* SIGSTOP, as the kernel discards SIGTSTP for orphaned process groups. */

@@ -97,6 +97,8 @@ struct job_plugin {
     void (*shutdown)(void *state);
     /* ddprun got a signal that ends a job. True: the plug-in has handled it. */
     bool (*signal)(void *state, int sig);
+    /* ... or one that it passes on to all ranks; SIGSTOP, also at Ctrl-Z, and SIGCONT. */
+    void (*pass_signal)(void *state, int sig);
     /* Every node has ended its ranks. False: the agents have to stay; the plug-in calls
      * job_check() when they may go, within a time limit of its own. */
     bool (*may_leave)(void *state);
@@ -110,8 +112,11 @@ struct job_plugin {
     void (*dry_run)(void *state, struct strv *lines);
     void (*report)(void *state); /* add lines to the summary, with job_say() */
 
-    /* A hang report is made: add what ranks wait for by this plug-in, as objects: "text",
-     * a sentence, and "ranks", of which some are waited for. */
+    void (*ranks_in_mpi)(void *state); /* all of them have called MPI_Init */
+
+    /* A hang report is made, or may be due: add what ranks wait for by this plug-in, as
+     * objects: "text", a sentence, "ranks", of which some are waited for, and "hang_ms"
+     * of a wait that is a hang when it lasts for --hang-after: so far. */
     void (*waits)(void *state, json_t *list);
 
     void (*tick)(void *state);          /* every second, from `open` on */
@@ -206,7 +211,8 @@ void job_check(struct job *j); /* go on to the next state if this one is complet
 
 /* Another process of the plug-in's writes lines to our terminal, if we have one. */
 void job_share_terminal(struct job *j);
-json_t *job_waits(struct job *j); /* the hook `waits` of all plug-ins: a new list */
+void job_ranks_in_mpi(struct job *j); /* the hook of that name of all plug-ins */
+json_t *job_waits(struct job *j);     /* the hook `waits` of all plug-ins: a new list */
 /* How long launcher and agents did not run: {"launcher_s": 0.0, "hosts": {"n1": 5.3},
  * "sentences": ["the agent on n1 did not run for ..."]}. The caller owns it. */
 json_t *job_late(const struct job *j);

@@ -32,9 +32,10 @@ enum msg_service { SERVICE_PMIX, SERVICE_PMI };
 
 /* The state of a rank in its PMIx server. Down it is a query, answered with the same rank
  * and MEMBER_ASKED after all earlier events. An agent tells the launcher of its first
- * rank that enters MPI by any service (JOINED), that none is in MPI any more (LEFT), and
- * of one that exited with 0 without entering it (ABSENT). */
-enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED, MEMBER_ABSENT };
+ * rank that enters MPI by any service (JOINED), that none is in MPI any more (LEFT), of
+ * one that exited with 0 without entering it (ABSENT), and of the last one that enters it
+ * for the first time (ALL). */
+enum member_state { MEMBER_JOINED, MEMBER_LEFT, MEMBER_ASKED, MEMBER_ABSENT, MEMBER_ALL };
 
 enum { FINDING_END = 0xffff };
 

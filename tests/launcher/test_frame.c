@@ -157,7 +157,7 @@ TEST(a_value_out_of_bounds_is_rejected)
         {MSG(signal, .number = 65)},
         {MSG(store_ready, .addr = (char[]){"a"}, .port = 65536)},
         {MSG(store_ready, .addr = NULL)},
-        {MSG(member, .state = MEMBER_ABSENT + 1)},
+        {MSG(member, .state = MEMBER_ALL + 1)},
         {MSG(output, .stream = 2)},
         {MSG(share, .host = (char[]){"a"}, .nlocal = 0)},
         {MSG(job, .wdir = (char[]){"/"}, .id = (char[]){""},

@@ -76,6 +76,15 @@ class Programs:
         self.assertRegex(launched.err, "ddprun: rank 1 on .* exited with status 0 without calling "
                                        r"MPI_Init, in which rank [02] waits for it \(after")
 
+    def test_who_is_late_for_mpi_is_the_cause_of_a_hang(self):
+        launched = self.start(
+            "-np", 3, "--tag-output=off", "--hang-after", "1s", "--on-hang", "stop", "sh", "-c",
+            f"[ $RANK = 1 ] && exec sleep 600; exec {self.program} ring",
+            cwd=self.folder.name, env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 124)
+        self.assertRegex(launched.err, r"ddprun: hang: rank [02] waits in MPI_Init; ranks 0-2 on \S+ have not all called it")
+
     def test_who_dies_is_the_headline(self):
         for what, rc, words in (("exit", 3, "exited with status 3"), ("kill", 137, "SIGKILL")):
             with self.subTest(what):
@@ -119,10 +128,45 @@ class Spawning:
         launched = self.check(1, "spawn")
         self.assert_ok(1, "spawn", launched)
         self.assertIn("ddprun: spawned job 1: cannot run 'child': ", launched.err)
+        self.assertIn("ddprun: error: rank 0 spawned 'true', which has ended without calling MPI_Init\n", launched.err)
 
     def spawn(self, what, *options, **env):
-        return self.start("-np", 2, *options, self.program, what,
+        return self.start("-np", 2, *options, self.program, what, cwd=self.folder.name,
                           env={**mpi.QUICK, "TMPDIR": self.folder.name, **env})
+
+    def test_a_hang_of_what_is_spawned(self):
+        launched = self.spawn("spawn-never", "--hang-after", "1s", "--on-hang", "stop")
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 124)
+        self.assertRegex(launched.err, r"ddprun: spawned job 1: hang: the rank that has spawned this job waits in "
+                                       r"MPI_Comm_spawn; ranks 0-2 on \S+ have not all called MPI_Init\n")
+        self.assertRegex(launched.err, r"\nddprun: rank 0 on \S+ spawned '\S+', which failed with exit code 124 \(")
+
+    def test_a_report_names_what_is_spawned(self):
+        launched = self.spawn("spawn-never")
+        self.assertTrue(launch.wait_until(lambda: sum(
+            c.startswith(self.program) for c in launch.marked(self.mark).values()) == 2 + 3))
+        launched.signal(signal.SIGQUIT)
+        for words in "waits in MPI_Comm_spawn for '", "spawned job 1: note: the whole report is in":
+            self.wait_for(launched, words, "err")
+        self.end_by(launched, signal.SIGINT, 130)
+
+    def test_signals_reach_what_is_spawned(self):
+        launched = self.spawn("spawn-waits")
+        self.wait_for(launched, "spawn-waits ok")
+        for rank in range(3):
+            self.wait_for(launched, f"[1:{rank}] spawned {rank} of 3")
+        ranks = [pid for pid, c in launch.marked(self.mark).items() if c.startswith(self.program) and "two words" in c]
+        self.assertEqual(len(ranks), 3)
+        launched.signal(signal.SIGTSTP)
+        self.assertTrue(launch.wait_until(lambda: all(launch.state_of(pid) == "T" for pid in ranks)))
+        launched.signal(signal.SIGCONT)
+        self.assertTrue(launch.wait_until(lambda: all(launch.state_of(pid) != "T" for pid in ranks)))
+        launched.signal(signal.SIGUSR1)
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 0)
+        for rank in range(3):
+            self.assertEqual(launched.out.count(f"[1:{rank}] {rank} got the signal\n"), 1, launched.out)
 
     def test_ranks_spawn_others(self):
         launched = self.spawn("spawn-some", "--output-filename", self.path("out"), SPAWN_HOST="localhost:2")

@@ -6,11 +6,12 @@
  *
  * A brief inquiry asks only how long ago a rank has last entered a collective: it is sent
  * at the moment at which --hang-after would have passed since the last known one, so
- * there is one per --hang-after while the job makes progress. A full one ends in a
- * report. The report before the end by --timeout is made of answers collected shortly
- * before, as the ranks are then about to be stopped. If a rank fails by a timeout of its
- * own (of its process group, say) the rank that it has waited for may still run: the
- * failure is held back until the answers are there, as it stops all ranks.
+ * there is one per --hang-after while the job makes progress. Waits that plug-ins know of
+ * are checked with it. A full one ends in a report. The report before the end by
+ * --timeout is made of answers collected shortly before, as the ranks are then about to
+ * be stopped. If a rank fails by a timeout of its own (of its process group, say) the
+ * rank that it has waited for may still run: the failure is held back until the answers
+ * are there, as it stops all ranks.
  */
 #define LOG_SUBSYS "diagnose"
 #include "launcher/job/plugin.h"
@@ -124,12 +125,38 @@ static void check_later(struct diagnose *d, int64_t ms)
         loop_arm(d->check, ms > BRIEF_MS ? ms : BRIEF_MS);
 }
 
+/* The longest wait that plug-ins take for a hang; 0: there is none. */
+static int64_t longest_wait_ms(const struct diagnose *d)
+{
+    json_auto_t *list = job_waits(d->j);
+    const json_t *wait;
+    size_t i;
+    int64_t ms = 0;
+    json_array_foreach (list, i, wait) {
+        int64_t its = int_of(wait, "hang_ms");
+        ms = its > ms ? its : ms;
+    }
+    return ms;
+}
+
+/* Has a wait, not counting the time in which the job was stopped, become a hang that is
+ * not reported yet? If not, `left_ms` is lowered to the time after which it may have. */
+static bool is_hang(const struct diagnose *d, int64_t wait_ms, int64_t stopped_ms,
+                    int64_t *left_ms)
+{
+    int64_t after_ms = d->j->opts->hang_after_ms;
+    int64_t ms = wait_ms > stopped_ms ? wait_ms - stopped_ms : 0;
+    if (ms < after_ms && after_ms - ms < *left_ms)
+        *left_ms = after_ms - ms;
+    return ms >= after_ms && (!d->reported_ms || wait_ms < now_ms() - d->reported_ms);
+}
+
 /* All brief answers are there: {"idle_ms", "waiting", "known"} of each node. Time in
  * which we did not run is no part of --hang-after: the ranks were stopped as well,
  * perhaps. */
 static void evaluate_brief(struct diagnose *d)
 {
-    int64_t idle_ms = INT64_MAX, after_ms = d->j->opts->hang_after_ms;
+    int64_t idle_ms = INT64_MAX, left_ms = d->j->opts->hang_after_ms;
     int64_t late_ms = heartbeat_late_ms(d->j->beats.heartbeat),
             stopped_ms = late_ms - d->late_ms;
     bool waiting = false;
@@ -145,14 +172,12 @@ static void evaluate_brief(struct diagnose *d)
     }
     drop_answers(d);
     d->late_ms = late_ms;
-    bool known = idle_ms != INT64_MAX;
-    bool same = d->reported_ms && idle_ms >= now_ms() - d->reported_ms;
-    idle_ms = idle_ms > stopped_ms ? idle_ms - stopped_ms : 0;
-    if (known && idle_ms >= after_ms && waiting && !same) {
+    bool hangs = idle_ms != INT64_MAX && is_hang(d, idle_ms, stopped_ms, &left_ms);
+    if ((hangs && waiting) || is_hang(d, longest_wait_ms(d), stopped_ms, &left_ms)) {
         d->reported_ms = now_ms();
         inquire(d, REASON_HANG);
     } else {
-        check_later(d, idle_ms < after_ms ? after_ms - idle_ms : after_ms);
+        check_later(d, left_ms);
     }
 }
 

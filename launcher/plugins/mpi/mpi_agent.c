@@ -54,6 +54,7 @@ struct mpi_service {
     struct mpi_rank *ranks;        /* owned, by local rank */
     bool crowded;                  /* more ranks than CPUs */
     bool present;                  /* reported: some of them are in MPI */
+    uint32_t never;                /* those that have never been in MPI */
 };
 
 /* --- reports to the parent ---------------------------------------------------------- */
@@ -95,9 +96,12 @@ static void on_absence(void *arg)
 static void on_membership(uint32_t local, bool joined, void *arg)
 {
     struct mpi_service *w = arg;
+    bool first = joined && !w->ranks[local].ever;
     w->ranks[local].joined = joined;
     w->ranks[local].ever |= joined;
     report_presence(w);
+    if (first && --w->never == 0)
+        report_member(w, local, MEMBER_ALL);
 }
 
 static void on_pmix_member(const struct msg_member *m, void *arg)
@@ -249,7 +253,8 @@ static struct mpi_service *service_create(const struct mpi_node *s)
     const struct msg_job *job = &a->job;
     const struct msg_share *share = &a->share;
     struct mpi_service *w = xcalloc(1, sizeof *w);
-    *w = (struct mpi_service){.agent = a, .job = job, .share = share};
+    *w = (struct mpi_service){
+        .agent = a, .job = job, .share = share, .never = share->nlocal};
     w->crowded = crowded(w);
     w->ranks = xcalloc(share->nlocal, sizeof *w->ranks);
     w->absence = limit_create(a->loop, on_absence, w);

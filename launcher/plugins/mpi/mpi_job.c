@@ -8,9 +8,11 @@
  * MPI_Init waits for all ranks of the job. A rank that exits with status 0 without
  * calling it is not a failure by itself, but the other ranks would wait forever. mpirun
  * ends such a job, too. A rank that only queries PMIx counts as in MPI while it is
- * connected: hence ABSENT_MS before the job is ended.
+ * connected: hence ABSENT_MS before the job is ended. One that runs, and has not called
+ * MPI_Init by --hang-after, is reported as the cause of a hang.
  */
 #define LOG_SUBSYS "mpi"
+#include "common/duration.h"
 #include "common/err.h"
 #include "common/idset.h"
 #include "common/limit.h"
@@ -48,8 +50,11 @@ struct mpi_job {
     struct fence *fences; /* owned: those that nodes wait in */
     uint32_t *in_mpi; /* owned, by node: 1 + one of its ranks that is in MPI; 0: none */
     uint32_t absent;  /* 1 + a rank that never called MPI_Init; 0: none */
-    bool mapped;      /* in this attempt all nodes have got the map */
-    bool limited;     /* `limit` is armed */
+    bool *all;        /* owned, by node: all its ranks have been in MPI */
+    int64_t
+        since_ms; /* when ranks began to wait for others in MPI_Init; 0: they do not */
+    bool mapped;  /* in this attempt all nodes have got the map */
+    bool limited; /* `limit` is armed */
     struct limit *limit; /* owned: for ranks in MPI to leave, if one was never there */
 };
 
@@ -207,6 +212,29 @@ static void on_limit(void *arg)
                                       waits - 1)});
 }
 
+/* Nodes, by place, that are AWAITED as not all of their ranks have been in MPI; their
+ * number. */
+static unsigned find_awaited(const struct mpi_job *s, uint8_t *nodes)
+{
+    const struct job *j = s->job;
+    unsigned n = 0;
+    for (unsigned i = 0; i < j->alloc->nnodes; i++) {
+        if (s->all[i] || !job_node_takes_part(&j->nodes[i]))
+            continue;
+        nodes[j->nodes[i].place] = AWAITED;
+        n++;
+    }
+    return n;
+}
+
+static void note_all(struct mpi_job *s, unsigned node)
+{
+    OWNED uint8_t *nodes = xcalloc((size_t)s->job->plan->nnodes, 1);
+    s->all[node] = true;
+    if (find_awaited(s, nodes) == 0)
+        job_ranks_in_mpi(s->job);
+}
+
 static int handle_member(void *state, unsigned node, const struct frame *f,
                          struct ddp_err *err)
 {
@@ -216,8 +244,12 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
         return err_set(err, "the MPI state of another node's rank");
     if (m->state == MEMBER_ABSENT)
         s->absent = 1 + m->rank;
+    else if (m->state == MEMBER_ALL)
+        note_all(s, node);
     else
         s->in_mpi[node] = m->state == MEMBER_JOINED ? 1 + m->rank : 0;
+    if (m->state == MEMBER_JOINED && !s->since_ms)
+        s->since_ms = now_ms();
     if (s->absent && rank_in_mpi(s) && !s->limited) {
         log_debug("rank %u has ended without MPI_Init", s->absent - 1);
         s->limited = true;
@@ -228,16 +260,16 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
 
 /* --- for hang reports --------------------------------------------------------------- */
 
-/* "ranks 0-1 on node1" and so on, of the nodes that have this part in the fence. */
-static unsigned print_nodes(const struct mpi_job *s, const struct fence *at,
-                            enum part part, json_t *ranks, FILE *f)
+/* "ranks 0-1 on node1" and so on, of the nodes, by place, that have this part. */
+static unsigned print_nodes(const struct mpi_job *s, const uint8_t *nodes, enum part part,
+                            json_t *ranks, FILE *f)
 {
     const struct plan *p = s->job->plan;
     unsigned n = 0;
     for (int i = 0; i < p->nnodes; i++) {
         const struct plan_node *node = &p->nodes[i];
         SCOPED(idset_finish) struct idset set = {0};
-        if (at->nodes[i] != part)
+        if (nodes[i] != part)
             continue;
         for (int r = 0; r < node->nlocal; r++) {
             idset_add(&set, node->ranks[r], node->ranks[r]);
@@ -252,21 +284,47 @@ static unsigned print_nodes(const struct mpi_job *s, const struct fence *at,
     return n;
 }
 
+/* Others wait in MPI_Init, or in MPI_Comm_spawn. */
+static void add_init(const struct mpi_job *s, json_t *list)
+{
+    uint32_t waits = rank_in_mpi(s);
+    OWNED uint8_t *nodes = xcalloc((size_t)s->job->plan->nnodes, 1);
+    OWNED char *text = NULL;
+    size_t size;
+    if (!s->since_ms || (!waits && !s->job->opts->spawn_waits) ||
+        find_awaited(s, nodes) == 0)
+        return;
+    json_t *ranks = json_array();
+    FILE *f = xmemstream(&text, &size);
+    if (waits)
+        fprintf(f, "rank %u waits in MPI_Init; ", waits - 1);
+    else
+        fputs("the rank that has spawned this job waits in MPI_Comm_spawn; ", f);
+    unsigned n = print_nodes(s, nodes, AWAITED, ranks, f);
+    fprintf(f, n == 1 ? " has not called %s" : " have not all called %s",
+            waits ? "it" : "MPI_Init");
+    xmemclose(f);
+    json_array_append_new(list,
+                          json_pack("{s:o, s:o, s:I}", "text", event_text(text), "ranks",
+                                    ranks, "hang_ms", now_ms() - s->since_ms));
+}
+
 /* A node arrives when all of its ranks in the fence have. */
 static void mpi_waits(void *state, json_t *list)
 {
     const struct mpi_job *s = state;
     const struct fence *at;
+    add_init(s, list);
     DL_FOREACH (s->fences, at) {
         OWNED char *text = NULL;
         size_t size;
         json_t *ranks = json_array();
         FILE *f = xmemstream(&text, &size);
-        unsigned n = print_nodes(s, at, ARRIVED, NULL, f);
+        unsigned n = print_nodes(s, at->nodes, ARRIVED, NULL, f);
         fprintf(f, " %s in a %s; ", n == 1 ? "waits" : "wait",
                 at->service == SERVICE_PMIX ? "PMIx fence (PMIx_Fence, as in MPI_Init)"
                                             : "PMI barrier (as in MPI_Init)");
-        n = print_nodes(s, at, AWAITED, ranks, f);
+        n = print_nodes(s, at->nodes, AWAITED, ranks, f);
         fputs(n == 1 ? " has not come" : " have not all come", f);
         xmemclose(f);
         json_array_append_new(
@@ -328,6 +386,7 @@ static int mpi_init(void *state, struct ddp_err *err)
     if (j->opts->mpi == MPI_NONE)
         return 1;
     s->in_mpi = xcalloc(j->alloc->nnodes, sizeof *s->in_mpi);
+    s->all = xcalloc(j->alloc->nnodes, sizeof *s->all);
     return 0;
 }
 
@@ -338,12 +397,21 @@ static int mpi_open(void *state, struct ddp_err *err)
     return 0;
 }
 
+static void mpi_ranks_started(void *state)
+{
+    struct mpi_job *s = state;
+    if (s->job->opts->spawn_waits && !s->since_ms)
+        s->since_ms = now_ms();
+}
+
 static void mpi_next_attempt(void *state)
 {
     struct mpi_job *s = state;
     drop_fences(s);
     s->mapped = false;
     memset(s->in_mpi, 0, s->job->alloc->nnodes * sizeof *s->in_mpi);
+    memset(s->all, 0, s->job->alloc->nnodes * sizeof *s->all);
+    s->since_ms = 0;
     s->absent = 0;
     s->limited = false;
     limit_stop(s->limit);
@@ -355,6 +423,7 @@ static void mpi_fini(void *state)
     drop_fences(s);
     limit_destroy(s->limit);
     free(s->in_mpi);
+    free(s->all);
 }
 
 static const struct job_message messages[] = {
@@ -373,6 +442,7 @@ const struct job_plugin mpi_job = {
     .open = mpi_open,
     .fini = mpi_fini,
     .prepare = mpi_prepare,
+    .ranks_started = mpi_ranks_started,
     .next_attempt = mpi_next_attempt,
     .waits = mpi_waits,
     .messages = messages,

@@ -101,6 +101,7 @@ static void send_request(struct pmi_client *c, bool complete)
     c->thread = NULL;
     c->spawn.asks = true;
     c->spawn.request.service = SERVICE_PMI;
+    c->spawn.request.waits = true;
     c->spawn.request.rank = c->rank;
     c->spawn.request.id = ++c->spawn.id;
     if (complete)

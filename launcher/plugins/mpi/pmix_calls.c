@@ -186,6 +186,9 @@ static pmix_status_t on_spawn(const pmix_proc_t *proc, const pmix_info_t info[],
     c.spawn.programs = xcalloc(napps, sizeof *c.spawn.programs);
     for (size_t i = 0; i < napps; i++)
         take_app(&c.spawn, &apps[i]);
+    /* of MPI_Comm_spawn, unless its MPI_Info says "ompi_non_mpi" */
+    const char *port = strv_env_get(&c.spawn.env, "OMPI_PARENT_PORT");
+    c.spawn.waits = port && *port;
     return post(c);
 }
 

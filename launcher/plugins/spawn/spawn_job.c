@@ -2,7 +2,8 @@
  *
  * What a rank spawns is a job of its own, run by another ddprun: a child of this one,
  * with its options, on its hosts (spawned.h). It has a link to its parent. It reports
- * that its ranks run, which answers the rank. It ends quietly when the link is closed.
+ * that its ranks have called MPI_Init, which answers the rank. It ends quietly when the
+ * link is closed.
  * Both print to the same terminal; the ranks of the nth spawned job are [N:RANK].
  *
  * This job lasts until the spawned ones have ended. One that fails ends it.
@@ -15,11 +16,13 @@
 #include "common/mem.h"
 #include "common/signame.h"
 #include "launcher/contract.h"
+#include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
 #include "launcher/plugins/spawn/spawn_place.h"
 #include "launcher/spawned.h"
 #include "launcher/transport/child.h"
+#include "launcher/transport/program.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -42,7 +45,8 @@ struct spawned_job {
     struct link *link;             /* owned; NULL: closed */
     unsigned node;                 /* of the rank */
     struct msg_spawn_result asked; /* `job` NULL; what the answer repeats */
-    bool runs;                     /* its ranks do: the rank has been answered */
+    int number;                    /* from 1 */
+    bool answered;                 /* the rank has been: its ranks are in MPI */
     int64_t kill_ms;               /* when to kill it; 0: it need not end */
     char *name;                    /* owned: the first program */
     int *ranks_on;                 /* owned: by node of this job */
@@ -100,7 +104,11 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     struct job *j = s->owner->j;
     int code = cause_exit_code(status);
     log_debug("spawned job of process %d has ended with status %d", (int)pid, code);
-    if (!s->runs && !s->kill_ms)
+    bool never_ran = code == 0 || (code >= EXIT_CANNOT_START && code < 128);
+    if (code == 0 && !s->answered && !s->kill_ms)
+        log_error("rank %u spawned '%.200s', which has ended without calling MPI_Init",
+                  s->asked.rank, s->name);
+    if (never_ran && !s->answered && !s->kill_ms)
         answer(s, NULL);
     else if (status != 0 && !s->kill_ms)
         job_fail(j, (struct cause){.kind = CAUSE_ABORT,
@@ -155,7 +163,7 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
         pass_frame(s->owner, l, f);
     if (f->type != MSG_SPAWN_STARTED || msg_spawn_started_unpack(f, &m, &err) < 0)
         return;
-    s->runs = true;
+    s->answered = true;
     answer(s, m.id);
     msg_spawn_started_finish(&m);
 }
@@ -215,6 +223,7 @@ static void push_variables(struct strv *env, const struct spawn_state *g,
     strv_env_set(env, SPAWNED_NUMBER, number);
     strv_env_set(env, SPAWNED_HOSTS, hosts);
     strv_env_set(env, SPAWNED_WDIR, m->programs[0].wdir);
+    strv_env_set(env, SPAWNED_WAITS, m->waits ? "1" : NULL);
     set_lines(env, SPAWNED_KEYS, &m->keys);
 }
 
@@ -243,7 +252,8 @@ static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
                               .in = -1,
                               .out = STDOUT_FILENO,
                               .err = STDERR_FILENO,
-                              .extra = pair[1]};
+                              .extra = pair[1],
+                              .group = true}; /* signals come from this ddprun only */
     enum child_step step;
     s->pid = child_spawn(&spec, &step);
     close(pair[1]);
@@ -277,11 +287,11 @@ static void start_spawned(struct spawn_state *g, unsigned node, const struct msg
     struct spawned_job *s = xcalloc(1, sizeof *s);
     *s = (struct spawned_job){.owner = g,
                               .node = node,
+                              .number = ++g->count,
                               .asked = {m->service, m->rank, m->id},
                               .name = xstrdup(m->programs[0].argv.v[0])};
     s->ranks_on = xcalloc(j->alloc->nnodes, sizeof *s->ranks_on);
     DL_APPEND(g->jobs, s);
-    g->count++;
     uint64_t n = 0;
     for (uint32_t i = 0; i < m->nprograms; i++)
         n += m->programs[i].n;
@@ -319,8 +329,12 @@ static int handle_spawn(void *state, unsigned node, const struct frame *f,
 
 static void on_parent_frame(struct link *l, const struct frame *f, void *arg)
 {
+    struct msg_signal m;
+    struct ddp_err err;
     if (f->type == MSG_RELATED)
         pass_frame(arg, l, f);
+    else if (f->type == MSG_SIGNAL && msg_signal_unpack(f, &m, &err) == 0)
+        kill(getpid(), (int)m.number);
 }
 
 /* The other job has ended, or is being stopped. Its ddprun reports why. */
@@ -338,9 +352,8 @@ static void on_parent_closed(struct link *l, const char *why, void *arg)
 
 static const struct link_events parent_events = {on_parent_frame, on_parent_closed};
 
-static void on_ranks_started(void *state)
+static void tell_parent(struct spawn_state *g)
 {
-    struct spawn_state *g = state;
     if (g->parent)
         link_send_msg(g->parent, 0, MSG(spawn_started, g->j->job.id));
 }
@@ -400,6 +413,55 @@ static void on_tick(void *state)
     }
 }
 
+static void on_ranks_started(void *state)
+{
+    struct spawn_state *g = state;
+    if (!g->j->opts->spawn_waits)
+        tell_parent(g);
+}
+
+static void on_ranks_in_mpi(void *state)
+{
+    struct spawn_state *g = state;
+    if (g->j->opts->spawn_waits)
+        tell_parent(g);
+}
+
+/* Before it stops it stops its ranks. Signals that would end one that has just begun come
+ * by its link. */
+static void on_pass_signal(void *state, int sig)
+{
+    const struct spawned_job *s;
+    DL_FOREACH (((struct spawn_state *)state)->jobs, s) {
+        if (sig == SIGSTOP || sig == SIGCONT)
+            kill(s->pid, sig == SIGSTOP ? SIGTSTP : SIGCONT);
+        else if (s->link)
+            link_send_msg(s->link, 0, MSG(signal, (uint32_t)sig));
+    }
+}
+
+/* SIGQUIT asks for a report: they make their own. */
+static bool on_signal(void *state, int sig)
+{
+    if (sig == SIGQUIT)
+        on_pass_signal(state, sig);
+    return false;
+}
+
+/* Its own ddprun reports what its ranks wait for. */
+static void on_waits(void *state, json_t *list)
+{
+    const struct spawned_job *s;
+    DL_FOREACH (((struct spawn_state *)state)->jobs, s) {
+        OWNED char *text = xasprintf("rank %u waits in MPI_Comm_spawn for '%.200s', "
+                                     "spawned job %d",
+                                     s->asked.rank, s->name, s->number);
+        if (!s->answered)
+            json_array_append_new(
+                list, json_pack("{s:o, s:[]}", "text", event_text(text), "ranks"));
+    }
+}
+
 static bool none_left(void *state)
 {
     return !((struct spawn_state *)state)->jobs;
@@ -431,6 +493,10 @@ const struct job_plugin spawn_job = {
     .open = on_open,
     .fini = on_fini,
     .ranks_started = on_ranks_started,
+    .ranks_in_mpi = on_ranks_in_mpi,
+    .waits = on_waits,
+    .signal = on_signal,
+    .pass_signal = on_pass_signal,
     .shutdown = on_shutdown,
     .may_leave = none_left,
     .may_restart = none_left,

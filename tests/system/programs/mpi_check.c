@@ -139,14 +139,27 @@ static void appnums(void)
         printf("%d ", all[i]);
 }
 
+/* A program that does not exist, and one that does not call MPI_Init. */
 static void spawn(void)
 {
+    const char *const programs[] = {"child", "true"};
     MPI_Comm children;
     int error;
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
-    must(MPI_Comm_spawn("child", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF,
-                        &children, &error) != MPI_SUCCESS,
-         "a spawn that succeeds");
+    for (int i = 0; i < 2; i++)
+        must(MPI_Comm_spawn(programs[i], MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0,
+                            MPI_COMM_SELF, &children, &error) != MPI_SUCCESS,
+             "a spawn that succeeds");
+#ifdef OPEN_MPI
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "ompi_non_mpi", "true");
+    must(MPI_Comm_spawn("true", MPI_ARGV_NULL, 1, info, 0, MPI_COMM_SELF, &children,
+                        &error) == MPI_SUCCESS &&
+             children == MPI_COMM_NULL,
+         "a spawn without MPI");
+    MPI_Info_free(&info);
+#endif
 }
 
 /* All ranks and those of the other job in one communicator. */
@@ -184,6 +197,22 @@ static void spawn_some(char *program, char *what)
         sleep(60);
 }
 
+static volatile sig_atomic_t signalled;
+
+static void on_signal(int sig)
+{
+    signalled = 1;
+}
+
+/* A minute, or until a signal comes. */
+static void await_signal(void)
+{
+    for (int i = 0; i < 600 && !signalled; i++)
+        usleep(100000);
+    if (signalled)
+        printf("%d got the signal\n", rank);
+}
+
 static int spawned(MPI_Comm parent, int argc, char **argv)
 {
     char dir[9] = "", name[MPI_MAX_PROCESSOR_NAME];
@@ -195,12 +224,13 @@ static int spawned(MPI_Comm parent, int argc, char **argv)
     meet(parent, 1);
     MPI_Comm_disconnect(&parent);
     MPI_Get_processor_name(name, &n);
+    signal(SIGUSR1, on_signal);
     printf("spawned %d of %d on %s\n", rank, size, name);
     fflush(stdout);
     if (strcmp(argv[1], "spawn-fails") == 0 && rank == 1)
         _exit(7);
     if (strcmp(argv[1], "spawn-waits") == 0)
-        sleep(60);
+        await_signal();
     MPI_Finalize();
     return 0;
 }
@@ -231,7 +261,8 @@ static void names(void)
         MPI_Comm_disconnect(&other);
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    must(MPI_Lookup_name("ocean", MPI_INFO_NULL, port) != MPI_SUCCESS, "an unpublished name");
+    must(MPI_Lookup_name("ocean", MPI_INFO_NULL, port) != MPI_SUCCESS,
+         "an unpublished name");
 }
 
 static void end_badly(const char *how)
@@ -266,6 +297,8 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "hello";
     MPI_Comm here, parent;
     int local;
+    if (strcmp(what, "spawn-never") == 0 && argc == 3)
+        pause();
     MPI_Init(&argc, &argv);
     MPI_Comm_get_parent(&parent);
     if (parent != MPI_COMM_NULL)

@@ -177,7 +177,7 @@ def spawn_2():
 def spawn_deaf():
     """A process that ends by SIGKILL only, and outlives this one."""
     assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
-    code = ("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    code = ("import os, signal, time; os.write(int(os.environ['PMI_FD']), b'cmd=init pmi_version=1\\n'); signal.signal(signal.SIGTERM, signal.SIG_IGN); "
             "signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)")
     assert ask_1("\n".join(["mcmd=spawn", "nprocs=1", f"execname={sys.executable}", "totspawns=1", "spawnssofar=1",
                             "arg1=-c", f"arg2={code}", "argcnt=2", "endcmd"]))["rc"] == "0"

@@ -20,11 +20,14 @@ def load_rank():
 
 def begin():
     """Returns the exception if the user has no sitecustomize, for Python to ignore."""
-    rank, agent = load_rank(), os.getppid()
+    agent = os.getppid()
     if os.environ.get("DDPRUN_PRELOAD") != str(agent):
-        return rank.remove_folder(HERE, os.path.join(HERE, "rank"))
-    from ddprun_preload.helper import Helper
-    helper = Helper(agent, rank)
+        return load_rank().remove_folder(HERE, os.path.join(HERE, "rank"))
+    try:
+        from ddprun_preload.helper import Helper
+        helper = Helper(agent, load_rank())
+    except BaseException:  # Python 2, or a file that cannot be read
+        os._exit(1)  # else Python would run the script here, once more than there are ranks
     helper.serve()
     return helper.missing
 

@@ -1,5 +1,6 @@
 """What a rank finds in its environment, and what it must not find there."""
 
+import ast
 import json
 import os
 import shutil
@@ -150,6 +151,15 @@ class Environment(LaunchTest):
             self.assertTrue(
                 line.endswith(" [0, 1, 2, 62, 63] ['0000000000000000', '0000000001001000']"), line
             )
+
+    def test_python_2_can_read_what_each_rank_reads_first(self):
+        """By its syntax, as there may be no Python 2 here; run by hand with 2.7."""
+        folder = os.path.join(os.path.dirname(DDPRUN), "preload")
+        newer = ("JoinedStr", "AnnAssign", "NamedExpr", "Nonlocal", "YieldFrom", "Starred")
+        for name in ("sitecustomize.py", "rank/sitecustomize.py"):
+            with open(os.path.join(folder, name), encoding="utf-8") as f:
+                nodes = {type(node).__name__ for node in ast.walk(ast.parse(f.read()))}
+            self.assertEqual(nodes.intersection(newer), set(), name)
 
 
 if __name__ == "__main__":

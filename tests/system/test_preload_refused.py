@@ -69,6 +69,13 @@ class Refused(PreloadTest):
                 self.assertEqual(sorted(w.split()[-1] for w in launch.out.splitlines()),
                                  ["0", "1"])
 
+    def test_a_helper_that_cannot_start_does_not_run_the_script(self):
+        """Its start-up fails, as in Python 2 or without one of its files; Python would go on to the script."""
+        self.write("ctypes.py", "raise RuntimeError('not the module that the helper needs')\n")
+        self.refused("the interpreter that imports has ended", PYTHON, "-c",
+                     f"import os; open(f'{self.folder.name}/ran.{{os.getpid()}}', 'w')")
+        self.assertEqual(len([name for name in os.listdir(self.folder.name) if name.startswith("ran.")]), 2)
+
     def test_a_module_that_does_not_exist_is_a_warning(self):
         why = r"'none' cannot be imported: ModuleNotFoundError: No module named 'none'( \(recorded in .*)?\n"
         for np, line in ((2, rf"ddprun: warning: --preload: \S+: {NOT_FORKED}{why}"), (1, "")):

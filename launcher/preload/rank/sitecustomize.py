@@ -3,7 +3,8 @@ program chooses.
 
 The agent puts this folder first in the PYTHONPATH of a rank; a rank that is forked from the
 preload helper calls set_up() itself. DDPRUN_DIAGNOSE is "FOLDER/RANK"; the files made there begin
-with "RANK.PID". Nothing runs in the rank until a report is asked for. Python 3.8 and later.
+with "RANK.PID". Nothing runs in the rank until a report is asked for. Python 3.6 and later; in Python 2
+only the path is restored.
 """
 import os
 import sys
@@ -23,7 +24,7 @@ def remove_folder(*ours):
     try:
         __import__("sitecustomize")
     except ImportError as e:
-        if e.name != "sitecustomize":
+        if getattr(e, "name", "sitecustomize") != "sitecustomize":
             raise
         return e
     return None
@@ -100,7 +101,7 @@ def set_up():
     if not stem:
         return
     try:
-        stem = f"{stem}.{os.getpid()}"
+        stem = "%s.%d" % (stem, os.getpid())
         register_stacks(stem + ".stacks")
         c10d = sys.modules.get("torch.distributed.distributed_c10d")
         if c10d:

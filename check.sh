@@ -30,6 +30,10 @@ case ${1:-} in
     ;;
 -*) echo "error: unknown option '$1'; see ./check.sh --help" >&2; exit 2 ;;
 esac
+case $PWD in
+*[[:space:]:]*) echo "error: the tests need a path without blanks and ':', which separate names in LD_PRELOAD: clone" \
+    "ddprun into another directory (ddprun itself runs in this one)" >&2; exit 2 ;;
+esac
 # a name that no meson.build has is refused before anything is installed
 for name; do
     last=${name##*/}

@@ -168,7 +168,7 @@ def spawn_2():
             return "".join(f"{k}={str(v).replace(';', ';;')};" for k, v in words.items())
         body = (f"cmd=spawn;thrid=9;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0={PORT.replace(';', ';;')};"
                 + program(2, *ARGS, "x y", "; =", ":") + program(1, *ARGS))
-        wire.sendall(f"{len(body):6}{body}".encode())
+        wire.sendall(f"{len(body.encode()):6}{body}".encode())
         answer = answer_2()
         assert answer["cmd"] == "spawn-response" and answer["thrid"] == "9" and answer["rc"] == "0", answer
     ask_2("finalize")

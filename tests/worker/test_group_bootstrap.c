@@ -587,3 +587,20 @@ TEST(places_that_are_none_are_refused)
         ck_assert_msg(strstr(err.text, cases[i].text), "%s", err.text);
     }
 }
+
+TEST(a_store_without_an_address_is_refused)
+{
+    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT"};
+    struct ddp_err err = {""};
+    unsetenv("MASTER_PORT");
+    for (int i = 0; i < 2; i++) {
+        struct ddp_group_options o = {.rank = 0, .size = 2, .meeting = "env://"};
+        OWNED char *text = xasprintf("%s is not set: start this program with", names[i]);
+        if (i == 0)
+            unsetenv(names[0]);
+        else
+            setenv(names[0], "127.0.0.1", 1);
+        ck_assert_ptr_null(ddp_group_init(&o, &err));
+        ck_assert_msg(strstr(err.text, text), "%s", err.text);
+    }
+}

@@ -548,6 +548,27 @@ TEST(other_files_are_left_alone)
     ck_assert_msg(strstr(err.text, "cannot read '/proc/self/mem': "), "%s", err.text);
 }
 
+/* As on a full disk. */
+TEST(a_file_that_cannot_be_written_is_told)
+{
+    struct ddp_err err;
+    struct rlimit before, none;
+    make_dir();
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
+    init_alone(
+        &(struct ddp_group_options){
+            .rank = 0, .size = 4, .timeout_ms = 5000, .meeting = file_url},
+        &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert_msg(strstr(err.text, "cannot write to '/tmp/ddp-meet-"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "File too large"), "%s", err.text);
+    remove_dir();
+}
+
 /* Who can read it could join, and whose it is could be rank 0: planted in /tmp, say. */
 TEST(a_file_that_others_can_read_is_no_place_to_meet)
 {

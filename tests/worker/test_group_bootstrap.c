@@ -526,6 +526,50 @@ TEST(silent_connections_do_not_hold_up_ranks)
     close(listener);
 }
 
+/* Rank 1 as from another continent, until rank 0 answers. */
+static void *join_from_afar(void *port)
+{
+    struct {
+        char magic[8];
+        int32_t rank, size;
+        char name[200];
+        struct card card;
+    } intro = {.magic = "ddpmeet3", .rank = 1, .size = 2, .name = "x"};
+    struct card cards[2];
+    struct ddp_err err;
+    int64_t until = now_ms() + 60000;
+    bool joined = false;
+    while (!joined && now_ms() < until) {
+        int fd = sock_connect("127.0.0.1", *(int *)port, until, false, &err);
+        sleep_ms(300);
+        joined = fd >= 0 && sock_write_all(fd, &intro, sizeof intro, until) == 0 &&
+                 sock_read_all(fd, cards, sizeof cards, until) == 0;
+        close(fd);
+    }
+    return joined ? port : NULL;
+}
+
+TEST(an_introduction_may_come_after_its_connection)
+{
+    struct ddp_err err = {""};
+    struct card cards[2], card = {.port = 1};
+    pthread_t thread;
+    void *joined;
+    int port, listener = sock_listen("127.0.0.1", 0, &port, &err);
+    ck_assert_msg(listener >= 0, "%s", err.text);
+    struct bootstrap m = {.place = "here:1",
+                          .name = "x",
+                          .size = 2,
+                          .deadline_ms = now_ms() + 60000,
+                          .card = &card,
+                          .cards = cards};
+    pthread_create(&thread, NULL, join_from_afar, &port);
+    ck_ok(bootstrap_tcp_serve(&m, listener, &err), err);
+    pthread_join(thread, &joined);
+    ck_assert_ptr_nonnull(joined);
+    close(listener);
+}
+
 TEST(other_files_are_left_alone)
 {
     struct ddp_err err;

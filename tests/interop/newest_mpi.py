@@ -84,6 +84,7 @@ class NewestOpenMpi(Newest):
 class NewestMpich(Newest):
     mpi = MPICH
     segments = "mpich_"
+    connects = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 
     def test_its_launcher(self):
         self.under(os.path.join(self.mpi.folder, "bin", "mpiexec.hydra"), "-np", "3")

@@ -124,6 +124,8 @@ class Programs:
 class Spawning:
     """MPI_Comm_spawn: every MPI but Debian 12's MPICH, whose UCX has no connections between jobs."""
 
+    connects = {}  # variables with which MPI_Open_port() works
+
     def test_a_spawn_that_fails(self):
         launched = self.check(1, "spawn")
         self.assert_ok(1, "spawn", launched)
@@ -177,6 +179,16 @@ class Spawning:
         self.assertEqual(
             sorted(line.partition(" on ")[0] for line in launched.out.splitlines()),
             ["[0] spawn-some ok", *(f"[1:{r}] spawned {r} of 3" for r in range(3))])
+
+    def test_what_has_ended_is_forgotten(self):
+        launched = self.spawn("spawn-thrice", "--log-level", "pmix=debug")
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 0)
+        if "joined" in launched.err:  # by PMIx
+            self.assertRegex(launched.err, "job 'ddprun-[0-9a-f]+' has ended")
+
+    def test_names_are_published(self):
+        self.assert_ok(2, "names", self.check(2, "names", **self.connects))
 
     def test_a_spawned_rank_that_fails(self):
         launched = self.spawn("spawn-fails")
@@ -325,9 +337,6 @@ class OpenMpi(Programs, Spawning, launch.LaunchTest):
         launched.input = b"\n"
         launched.wait()
         self.assertEqual(glob.glob(sessions), [])
-
-    def test_names_are_published(self):
-        self.assert_ok(2, "names", self.check(2, "names"))
 
     def test_addresses_on_demand(self):
         launched = self.check(

@@ -214,10 +214,14 @@ static int handle_frame(void *state, const struct frame *f, struct ddp_err *err)
 static int handle_answer(void *state, const struct frame *f, struct ddp_err *err)
 {
     struct mpi_service *w = ((struct mpi_node *)state)->service;
-    if (w && w->pmi && f->type == MSG_SPAWN_RESULT &&
-        ((const struct msg_spawn_result *)f->m)->service == SERVICE_PMI)
+    const struct msg_related *related = f->m;
+    bool pmi = f->type == MSG_RELATED
+                   ? related->ndata > 0 && related->data[0] == RELATED_PMI
+                   : f->type == MSG_SPAWN_RESULT &&
+                         ((const struct msg_spawn_result *)f->m)->service == SERVICE_PMI;
+    if (w && w->pmi && pmi)
         return pmi_server_on_frame(w->pmi, f, err);
-    if (w && w->pmix)
+    if (w && w->pmix && !pmi)
         pmix_proc_pass(w->pmix, f);
     return 0;
 }
@@ -343,6 +347,7 @@ static const struct agent_message messages[] = {
     {MSG_PEER, handle_frame},
     {MSG_SPAWN_RESULT, handle_answer},
     {MSG_RELATED, handle_answer},
+    {MSG_SPAWN_ENDED, handle_answer},
     {MSG_PMI_MAPPING, handle_mapping},
     {MSG_MAP, handle_map},
     {0},

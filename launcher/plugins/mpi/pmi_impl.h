@@ -1,7 +1,7 @@
 /* launcher/plugins/mpi/pmi_impl.h - definitions shared by the files of the PMI server
  *
- * pmi_server.c: clients, requests, barrier; pmi_one.c, pmi_two.c: commands of PMI-1,
- * PMI-2; pmi_spawn.c: MPI_Comm_spawn.
+ * pmi_server.c: clients, requests, barrier; pmi_keys.c: tables; pmi_one.c, pmi_two.c:
+ * commands of PMI-1, PMI-2; pmi_spawn.c: MPI_Comm_spawn; pmi_names.c: MPI_Publish_name.
  */
 #ifndef LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
 #define LAUNCHER_PLUGINS_MPI_PMI_IMPL_H
@@ -18,6 +18,9 @@ void pmi_keys_put(struct pmi_keys **table, const char *key, const char *value);
 
 /* Valid until the next put of that key; NULL: not found. */
 const char *pmi_keys_get(const struct pmi_keys *table, const char *key);
+void pmi_keys_clear(struct pmi_keys **table);
+
+enum pmi_name_what { NAME_PUBLISH, NAME_LOOKUP, NAME_UNPUBLISH, NAME_WHATS };
 
 /* PMI-2: a client thread waiting for a node attribute. */
 struct pmi_wait {
@@ -48,6 +51,12 @@ struct pmi_client {
         bool asks;                /* the launcher has not answered it */
         char *thread;             /* owned: its "thrid" */
     } spawn;                      /* pmi_spawn.c */
+    struct {
+        enum pmi_name_what what; /* of the last request */
+        uint32_t id;
+        bool asks;    /* it has not been answered */
+        char *thread; /* owned: its "thrid" */
+    } name;           /* pmi_names.c */
 };
 
 struct pmi_server {
@@ -58,10 +67,11 @@ struct pmi_server {
     void *arg;
     char *kvsname;              /* owned: name of the key-value space, one per attempt */
     struct pmi_client *clients; /* owned, by local rank */
-    struct pmi_keys *keys; /* owned: this node's, and others' as of the last barrier */
-    struct pmi_keys *node; /* owned: PMI-2 node attributes, by pmi_two.c's node_key() */
-    struct pack unsent;    /* put on this node since the last barrier */
-    uint32_t waiting;      /* clients in the barrier */
+    struct pmi_keys *keys;  /* owned: this node's, and others' as of the last barrier */
+    struct pmi_keys *node;  /* owned: PMI-2 node attributes, by pmi_two.c's node_key() */
+    struct pack unsent;     /* put on this node since the last barrier */
+    struct pmi_keys *names; /* owned: published; "": no longer */
+    uint32_t waiting;       /* clients in the barrier */
     uint32_t barriers;
     bool used; /* a rank has sent a request: there are MPI programs */
 };
@@ -69,16 +79,16 @@ struct pmi_server {
 struct pmi_command {
     const char *name;
     void (*handle)(struct pmi_client *c, const struct pmi_request *r);
-    const char *answer; /* in place of `handle`: always the same */
 };
 
 /* A version of the protocol. */
 struct pmi_dialect {
     const struct pmi_command *commands; /* ends with an entry without a name */
-    void (*answer)(struct pmi_client *c, const char *name, const char *text);
     void (*unknown)(struct pmi_client *c, const char *name);
     void (*barrier_over)(struct pmi_client *c); /* answer a client that waited in it */
     void (*spawned)(struct pmi_client *c, const char *job); /* NULL: it failed */
+    /* The port of a name; NULL: it failed. */
+    void (*named)(struct pmi_client *c, enum pmi_name_what what, const char *port);
 };
 
 extern const struct pmi_dialect pmi_one, pmi_two;
@@ -108,6 +118,12 @@ bool pmi_spawn_line(struct pmi_client *c, const char *line, size_t size);
 void pmi_spawn_words(struct pmi_client *c, const struct pmi_request *r); /* PMI-2's */
 void pmi_spawn_result(struct pmi_server *s, const struct msg_spawn_result *m);
 void pmi_spawn_forget(struct pmi_client *c);
+/* A request, answered by the dialect's named(). */
+void pmi_name_ask(struct pmi_client *c, enum pmi_name_what what, const char *name,
+                  const char *port);
+int pmi_name_message(struct pmi_server *s, const struct msg_related *m,
+                     struct ddp_err *err);
+void pmi_name_forget(struct pmi_client *c);
 void pmi_abort(struct pmi_client *c, int code, const char *text); /* "": no text */
 
 #endif

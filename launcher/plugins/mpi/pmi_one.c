@@ -80,9 +80,28 @@ static void one_unknown(struct pmi_client *c, const char *name)
     pmi_answer(c, "cmd=%.60s_result rc=-1 msg=not_known\n", name);
 }
 
-static void one_fixed(struct pmi_client *c, const char *name, const char *text)
+static void one_publish(struct pmi_client *c, const struct pmi_request *r)
 {
-    pmi_answer(c, "%s", text);
+    pmi_name_ask(c, NAME_PUBLISH, pmi_text(r, "service"), pmi_text(r, "port"));
+}
+
+static void one_lookup(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_name_ask(c, NAME_LOOKUP, pmi_text(r, "service"), "");
+}
+
+static void one_unpublish(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_name_ask(c, NAME_UNPUBLISH, pmi_text(r, "service"), "");
+}
+
+static void one_named(struct pmi_client *c, enum pmi_name_what what, const char *port)
+{
+    static const char *const names[] = {"publish", "lookup", "unpublish"};
+    bool found = port && what == NAME_LOOKUP;
+    pmi_answer(c, "cmd=%s_result info=%s rc=%d%s%s\n", names[what],
+               port ? "ok" : "failed", port ? 0 : 1, found ? " port=" : "",
+               found ? port : "");
 }
 
 static void one_barrier_over(struct pmi_client *c)
@@ -101,13 +120,11 @@ static const struct pmi_command commands[] = {
     {"barrier_in", pmi_barrier_enter},
     {"finalize", one_finalize},
     {"abort", one_abort},
-    {"publish_name",
-     .answer = "cmd=publish_result info=failed rc=-1 msg=not_supported\n"},
-    {"unpublish_name",
-     .answer = "cmd=unpublish_result info=failed rc=-1 msg=not_supported\n"},
-    {"lookup_name", .answer = "cmd=lookup_result info=failed rc=-1 msg=not_supported\n"},
+    {"publish_name", one_publish},
+    {"lookup_name", one_lookup},
+    {"unpublish_name", one_unpublish},
     {0},
 };
 
-const struct pmi_dialect pmi_one = {commands, one_fixed, one_unknown, one_barrier_over,
-                                    one_spawned};
+const struct pmi_dialect pmi_one = {commands, one_unknown, one_barrier_over, one_spawned,
+                                    one_named};

@@ -22,46 +22,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <uthash.h>
 #include <utlist.h>
-
-/* --- keys --------------------------------------------------------------------------- */
-
-struct pmi_keys {
-    char *key, *value; /* owned */
-    UT_hash_handle hh;
-};
-
-void pmi_keys_put(struct pmi_keys **table, const char *key, const char *value)
-{
-    struct pmi_keys *e;
-    HASH_FIND_STR(*table, key, e);
-    if (!e) {
-        e = xcalloc(1, sizeof *e);
-        e->key = xstrdup(key);
-        HASH_ADD_KEYPTR(hh, *table, e->key, strlen(e->key), e);
-    }
-    free(e->value);
-    e->value = xstrdup(value);
-}
-
-const char *pmi_keys_get(const struct pmi_keys *table, const char *key)
-{
-    struct pmi_keys *e;
-    HASH_FIND_STR(table, key, e);
-    return e ? e->value : NULL;
-}
-
-static void keys_clear(struct pmi_keys **table)
-{
-    struct pmi_keys *e, *next;
-    HASH_ITER (hh, *table, e, next) {
-        HASH_DEL(*table, e);
-        free(e->key);
-        free(e->value);
-        free(e);
-    }
-}
 
 /* --- answers ------------------------------------------------------------------------ */
 
@@ -146,6 +107,8 @@ int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_
         pmi_spawn_result(s, f->m);
         return 0;
     }
+    if (f->type == MSG_RELATED)
+        return pmi_name_message(s, f->m, err);
     if (f->type != MSG_FENCE)
         return err_set(err, "a frame '%s' is not for PMI", msg_name(f->type));
     struct unpack u = {.p = m->data, .n = m->ndata};
@@ -180,6 +143,7 @@ void pmi_join(struct pmi_client *c, bool joined)
     c->joined = joined;
     c->program += joined;
     pmi_spawn_forget(c);
+    pmi_name_forget(c);
     client_forget_waits(c); /* of this program, or of one that exited without finalize */
     s->member((uint32_t)(c - s->clients), joined, s->arg);
 }
@@ -216,8 +180,6 @@ static void handle(struct pmi_client *c, struct pmi_request *r)
     log_trace("rank %u: %s", c->rank, name);
     if (k->handle)
         k->handle(c, r);
-    else if (k->answer)
-        pmi_dialect_of(c)->answer(c, name, k->answer);
     else
         pmi_dialect_of(c)->unknown(c, name);
 }
@@ -354,11 +316,13 @@ void pmi_server_destroy(struct pmi_server *s)
         free(c->buffer);
         client_forget_waits(c);
         pmi_spawn_forget(c);
+        pmi_name_forget(c);
         free(c->thread);
         free(c->parked);
     }
-    keys_clear(&s->keys);
-    keys_clear(&s->node);
+    pmi_keys_clear(&s->keys);
+    pmi_keys_clear(&s->node);
+    pmi_keys_clear(&s->names);
     pack_finish(&s->unsent);
     free(s->clients);
     free(s->kvsname);

@@ -29,7 +29,9 @@ int pmi_server_open(struct pmi_server *s, uint32_t local);
 /* The rank has exited. Returns whether it was still in MPI. */
 bool pmi_server_exited(struct pmi_server *s, uint32_t local);
 
-/* Handle the result of a FENCE. */
+enum { RELATED_PMI = 0x80 }; /* the first byte of a RELATED frame for PMI servers */
+
+/* Handle the result of a FENCE or SPAWN, or a RELATED frame. */
 int pmi_server_on_frame(struct pmi_server *s, const struct frame *f, struct ddp_err *err);
 
 #endif

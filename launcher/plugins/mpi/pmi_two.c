@@ -153,13 +153,36 @@ static void two_abort(struct pmi_client *c, const struct pmi_request *r)
     pmi_abort(c, 1, pmi_text(r, "msg"));
 }
 
-static const char not_supported[] = "rc=-1;errmsg=not supported;";
-
 static void two_spawned(struct pmi_client *c, const char *job)
 {
     OWNED char *rest =
         job ? xasprintf("rc=0;jobid=%s;nerrs=0;", job) : xstrdup("rc=-1;errmsg=failed;");
     answer(c, "spawn", rest);
+}
+
+static void two_publish(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_name_ask(c, NAME_PUBLISH, pmi_text(r, "name"), pmi_text(r, "port"));
+}
+
+static void two_lookup(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_name_ask(c, NAME_LOOKUP, pmi_text(r, "name"), "");
+}
+
+static void two_unpublish(struct pmi_client *c, const struct pmi_request *r)
+{
+    pmi_name_ask(c, NAME_UNPUBLISH, pmi_text(r, "name"), "");
+}
+
+static void two_named(struct pmi_client *c, enum pmi_name_what what, const char *port)
+{
+    static const char *const names[] = {"name-publish", "name-lookup", "name-unpublish"};
+    OWNED char *safe = doubled(port ? port : "");
+    OWNED char *rest = !port                 ? xstrdup("rc=1;errmsg=failed;")
+                       : what != NAME_LOOKUP ? xstrdup("rc=0;")
+                                             : xasprintf("rc=0;port=%s;", safe);
+    answer(c, names[what], rest);
 }
 
 static void two_unknown(struct pmi_client *c, const char *name)
@@ -187,11 +210,11 @@ static const struct pmi_command commands[] = {
     {"finalize", two_finalize},
     {"abort", two_abort},
     {"spawn", pmi_spawn_words},
-    {"name-publish", .answer = not_supported},
-    {"name-unpublish", .answer = not_supported},
-    {"name-lookup", .answer = not_supported},
+    {"name-publish", two_publish},
+    {"name-lookup", two_lookup},
+    {"name-unpublish", two_unpublish},
     {0},
 };
 
-const struct pmi_dialect pmi_two = {commands, answer, two_unknown, two_barrier_over,
-                                    two_spawned};
+const struct pmi_dialect pmi_two = {commands, two_unknown, two_barrier_over, two_spawned,
+                                    two_named};

@@ -50,6 +50,19 @@ uint32_t pmix_count(struct pmix_server *s, const void *key, size_t size)
     return n->n++;
 }
 
+void pmix_count_forget(struct pmix_server *s, const char *nspace)
+{
+    struct pmix_count *n, *next;
+    LL_FOREACH_SAFE(s->counts, n, next)
+    {
+        if (!memmem(n->key, n->size, nspace, strlen(nspace)))
+            continue;
+        LL_DELETE(s->counts, n);
+        free(n->key);
+        free(n);
+    }
+}
+
 /* The nodes of those ranks, each once, in order. */
 static void nodes_of(const struct pmix_server *s, const struct pmix_call *c,
                      struct msg_fence *m)

@@ -91,7 +91,7 @@ struct pmix_server {
     struct event *lookup_timer;   /* owned */
     struct pmix_count *counts;    /* owned: number of operations per set of ranks */
     struct foreign_rank *foreign; /* owned: what ranks of other jobs have committed */
-    struct strv known;            /* namespaces of other jobs that are registered */
+    struct strv known;            /* "NAMESPACE=" of other jobs that are registered */
     struct pmix_name *names;      /* owned: published here */
     uint32_t last_id;
     bool inited;
@@ -115,6 +115,8 @@ pmix_status_t pmix_calls_ask(struct pmix_server *s, uint32_t node, uint32_t id,
 
 /* How many operations of this set of ranks there were. */
 uint32_t pmix_count(struct pmix_server *s, const void *key, size_t size);
+/* Forget the sets of ranks of another job. */
+void pmix_count_forget(struct pmix_server *s, const char *nspace);
 
 /* pmix_fence.c: start an operation; it completes with the frames from other nodes. */
 void pmix_fence(struct pmix_server *s, const struct pmix_call *c);

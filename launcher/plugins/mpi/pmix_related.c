@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "launcher/plugins/mpi/pmix_proc.h"
 #include "launcher/plugins/mpi/pmix_world.h"
 
 #include <stdio.h>
@@ -171,12 +172,35 @@ static int register_job(struct pmix_server *s, const struct part *p, struct ddp_
     }
     if (u.bad)
         return err_set(err, "job '%s' has sent invalid data", p->nspace);
-    if (strv_has(&s->known, p->nspace, strlen(p->nspace)))
+    if (strv_env_get(&s->known, p->nspace))
         return 0;
     if (pmix_world_add(p->nspace, p->nranks, &p->map, err) < 0)
         return -1;
-    strv_push(&s->known, p->nspace);
+    strv_env_set(&s->known, p->nspace, "");
     return 0;
+}
+
+static void on_deregistered(pmix_status_t status, void *cbdata) {}
+
+void related_job_ended(struct pmix_server *s, const char *id)
+{
+    OWNED char *nspace = xasprintf(PMIX_NSPACE_FORMAT, id);
+    struct foreign_rank *r, *next;
+    if (!strv_env_get(&s->known, nspace))
+        return;
+    strv_env_set(&s->known, nspace, NULL);
+    LL_FOREACH_SAFE(s->foreign, r, next)
+    {
+        if (strcmp(r->nspace, nspace) != 0)
+            continue;
+        LL_DELETE(s->foreign, r);
+        pack_finish(&r->data);
+        free(r->nspace);
+        free(r);
+    }
+    pmix_count_forget(s, nspace);
+    PMIx_server_deregister_nspace(nspace, on_deregistered, NULL); /* does not wait */
+    log_debug("job '%s' has ended", nspace);
 }
 
 static void end_connect(struct related_op *op)

@@ -28,6 +28,8 @@ enum related_what { RELATED_PART, RELATED_LOOKUP, RELATED_FOUND, RELATED_NEW_NAM
 void related_begin(struct pmix_server *s, struct pmix_call *c);
 void related_committed(struct pmix_server *s, const struct pmix_call *c);
 void related_modex(struct pmix_server *s, const struct pmix_call *c);
+/* Forget a job that has ended. */
+void related_job_ended(struct pmix_server *s, const char *id);
 int related_on_message(struct pmix_server *s, const struct msg_related *m,
                        struct ddp_err *err);
 

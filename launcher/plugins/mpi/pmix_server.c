@@ -300,6 +300,8 @@ static int handle_frame(struct pmix_server *s, const struct frame *f, struct ddp
         return pmix_on_peer(s, f->m, err);
     else if (s->serves && f->type == MSG_SPAWN_RESULT)
         pmix_on_spawned(s, f->m);
+    else if (f->type == MSG_SPAWN_ENDED)
+        related_job_ended(s, ((const struct msg_spawn_ended *)f->m)->id);
     else if (f->type == MSG_RELATED)
         return s->serves ? related_on_message(s, f->m, err) : 0;
     else if (s->serves && f->type == MSG_MEMBER)

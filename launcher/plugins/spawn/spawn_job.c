@@ -49,6 +49,7 @@ struct spawned_job {
     bool answered;                 /* the rank has been: its ranks are in MPI */
     int64_t kill_ms;               /* when to kill it; 0: it need not end */
     char *name;                    /* owned: the first program */
+    char *id;                      /* owned: of the job; NULL: not known yet */
     int *ranks_on;                 /* owned: by node of this job */
     struct spawned_job *prev, *next;
 };
@@ -74,6 +75,7 @@ static void spawned_free(struct spawned_job *s)
     DL_DELETE(s->owner->jobs, s);
     link_close(s->link);
     free(s->name);
+    free(s->id);
     free(s->ranks_on);
     free(s);
 }
@@ -116,6 +118,8 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
                                    .code = code,
                                    .at_ns = at_ns,
                                    .text = how_failed(s, status)});
+    if (s->id)
+        job_send(j, NODE_ALL, MSG(spawn_ended, s->id));
     spawned_free(s);
     job_check(j);
 }
@@ -165,6 +169,8 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
         return;
     s->answered = true;
     answer(s, m.id);
+    free(s->id);
+    s->id = msg_take(&m.id);
     msg_spawn_started_finish(&m);
 }
 

@@ -260,6 +260,7 @@ static void names(void)
         }
         MPI_Comm_disconnect(&other);
     }
+    MPI_Barrier(MPI_COMM_WORLD);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     must(MPI_Lookup_name("ocean", MPI_INFO_NULL, port) != MPI_SUCCESS,
          "an unpublished name");
@@ -318,7 +319,8 @@ int main(int argc, char **argv)
     if (strcmp(what, "spawn") == 0)
         spawn();
     if (strncmp(what, "spawn-", 6) == 0)
-        spawn_some(argv[0], argv[1]);
+        for (int i = strcmp(what, "spawn-thrice") == 0 ? 3 : 1; i > 0; i--)
+            spawn_some(argv[0], argv[1]);
     if (strcmp(what, "names") == 0)
         names();
     if (strcmp(what, "react") == 0)

@@ -138,6 +138,8 @@ def spawn_1():
     """Two programs, in several pieces each; one that does not exist; then a word that is none."""
     assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
     if "PMI_SPAWNED" in os.environ:
+        assert ask_1("cmd=lookup_name service=here") == {"cmd": "lookup_result", "info": "ok", "rc": "0", "port": "p", "value": ""}
+        assert ask_1("cmd=lookup_name service=there")["rc"] != "0"
         tell_spawned(ask_1("cmd=get kvsname=x key=PARENT")["value"], ask_1("cmd=get_appnum")["appnum"])
     elif os.environ["PMI_RANK"] == "0":
         def request(number, n, program, *args):
@@ -146,6 +148,8 @@ def spawn_1():
                               f"spawnssofar={number}", *words, "preput_num=1", "preput_key_0=PARENT",
                               f"preput_val_0={PORT}", "info_num=1", "info_key_0=wdir", "info_val_0=/",
                               "endcmd"])
+        assert ask_1("cmd=publish_name service=here port=p")["rc"] == "0"
+        assert ask_1("cmd=publish_name service=here port=q")["rc"] != "0"
         wire.sendall((request(1, 2, sys.executable, *ARGS, "x y", "; =", ":") + "\n").encode())
         assert ask_1(request(2, 1, sys.executable, *ARGS))["rc"] == "0"
         wire.sendall((request(1, 1, "true") + "\n").encode())
@@ -159,6 +163,8 @@ def spawn_2():
     told = ask_2("fullinit", pmijobid="x", pmirank=os.environ["PMI_RANK"], threaded="FALSE")
     assert ("spawner-jobid" in told) == ("PMI_SPAWNED" in os.environ)
     if "PMI_SPAWNED" in os.environ:
+        assert ask_2("name-lookup", name="here;")["port"] == "p;q"
+        assert ask_2("name-lookup", name="there")["rc"] != "0"
         tell_spawned(ask_2("info-getjobattr", key="PARENT")["value"], told["appnum"])
     elif told["rank"] == "0":
         def program(n, *args):
@@ -166,6 +172,9 @@ def spawn_2():
                      **{f"argv{i}": a for i, a in enumerate(args)}, "infokeycount": 1,
                      "infokey0": "wdir", "infoval0": "/"}
             return "".join(f"{k}={str(v).replace(';', ';;')};" for k, v in words.items())
+        assert ask_2("name-publish", name="here;", port="x")["rc"] == "0"
+        assert ask_2("name-unpublish", name="here;")["rc"] == "0"
+        assert ask_2("name-publish", name="here;", port="p;q", thrid="4")["thrid"] == "4"
         body = (f"cmd=spawn;thrid=9;ncmds=2;preputcount=1;ppkey0=PARENT;ppval0={PORT.replace(';', ';;')};"
                 + program(2, *ARGS, "x y", "; =", ":") + program(1, *ARGS))
         wire.sendall(f"{len(body.encode()):6}{body}".encode())

@@ -15,6 +15,16 @@ import test_watch
 
 VIEW = os.path.join(os.path.dirname(launch.DDPRUN), "ddprun-view")
 
+# The shortest pause before each function that is called later, in ms
+PAUSES = """{
+  const plain = setTimeout
+  window.pauses = {}
+  window.setTimeout = (f, ms) => {
+    pauses[f.name] = Math.min(pauses[f.name] ?? ms, ms)
+    return plain(f, ms)
+  }
+}"""
+
 # Two reads of the events fail, and those of the numbers until then; the next one of the events
 # waits until the numbers have been read again.
 CUT = """{
@@ -49,13 +59,13 @@ class Page(test_watch.WatchTest):
         job, url, token = self.start_ui("--max-restarts", "1", np=4, script=script)
         page = browser.Browser(url + "?t=" + token)
         self.addCleanup(page.close)
+        page.run(PAUSES)
         page.wait("document.querySelectorAll('.cell[data-s=r]').length === 4")
         page.wait("document.getElementById('log').textContent.includes('step 9/3000')")
         page.wait("document.getElementById('facts').innerText.includes('loss 0.')")
         self.shot(page, "page")
         # while they are few, numbers are read more often than the state
-        page.wait("""((count) => count('api/status') > 5 && count('api/series') > count('api/status'))(
-            name => performance.getEntriesByType('resource').filter(e => e.name.includes(name)).length)""")
+        page.wait("pauses.readSeries < pauses.tick")
         # keys: right moves to rank 1, slash searches its log
         page.run("document.querySelector('.cell').focus()")
         page.key("ArrowRight")

@@ -30,7 +30,7 @@ static void host_close(struct device *d, bool under_way)
 static void host_blocks(const struct device *d, float **weights, float **grads)
 {
     *weights = d->weights;
-    *grads = d->job.reducer->grads;
+    *grads = reducer_grads(d->job.reducer);
 }
 
 /* Copies to the arrays of the caller, or from them. */
@@ -53,7 +53,7 @@ static int host_begin(struct device *d, bool idle, struct ddp_err *err)
 static int host_take(struct device *d, size_t i, float by, struct ddp_err *err)
 {
     const struct ddp_param *p = &d->job.params[i];
-    float *g = d->job.reducer->grads + d->job.blocks[i].offset;
+    float *g = reducer_grads(d->job.reducer) + d->job.blocks[i].offset;
     if (p->grad)
         memcpy(g, p->grad, p->count * sizeof *g);
     d->job.optim->kernels->scale(g, (int64_t)p->count, by);

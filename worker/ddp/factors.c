@@ -13,7 +13,7 @@
  * factors into the arenas of all others, so that each location is written by one rank
  * and read by another, always in the same direction.
  */
-#include "worker/ddp/reducer.h"
+#include "worker/ddp/reducer_impl.h"
 
 #include "common/err.h"
 #include "common/fnv.h"

@@ -97,17 +97,15 @@ static int open_device(struct ddp_parallel *p, const struct ddp_parallel_options
                              .blocks = p->blocks,
                              .n = p->n,
                              .floats = p->state.floats,
-                             .buckets = p->reducer->buckets,
+                             .buckets = reducer_plan(p->reducer),
                              .nbuckets = reducer_buckets(p->reducer),
                              .pieces = &p->whole,
                              .npieces = 1,
                              .optim = &p->optim,
                              .options = o};
     p->whole.at.count = p->state.floats;
-    if (!o->replicated) {
-        job.pieces = p->reducer->pieces;
-        job.npieces = p->reducer->npieces;
-    }
+    if (!o->replicated)
+        job.pieces = reducer_pieces(p->reducer, &job.npieces);
     p->device = p->on->open(&job, err);
     return p->device ? 0 : -1;
 }

@@ -152,8 +152,8 @@ static size_t bytes_of(const struct part *h)
 static struct part head_of(const struct peers *p, const struct replica *run,
                            const struct train_state *at)
 {
-    size_t n = p->reducer->npieces;
-    const struct rank_piece *pieces = p->reducer->pieces;
+    size_t n;
+    const struct rank_piece *pieces = reducer_pieces(p->reducer, &n);
     struct part h = {.magic = MAGIC,
                      .set = p->set,
                      .at = *at,
@@ -181,7 +181,8 @@ static char *put(char *to, const void *from, size_t bytes)
 static void pack(const struct part *h, const struct replica *run, const struct reducer *r,
                  char *to)
 {
-    const struct rank_piece *p = r->pieces, *end = p + r->npieces;
+    size_t n;
+    const struct rank_piece *p = reducer_pieces(r, &n), *end = p + n;
     to = put(to, h, sizeof *h);
     for (; p < end; p++) {
         size_t bytes = p->at.count * sizeof(float);

@@ -11,7 +11,7 @@
  * compute the same plan. The first steps of a run are its slowest, so the shortest
  * time of each is taken.
  */
-#include "worker/ddp/reducer.h"
+#include "worker/ddp/reducer_impl.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -200,6 +200,16 @@ int reducer_use_plan(struct reducer *r, const char *text)
         cut_pieces(r);
     }
     return n > 0 ? 0 : -1;
+}
+
+const struct bucket *reducer_plan(const struct reducer *r)
+{
+    return r->buckets;
+}
+
+float *reducer_grads(struct reducer *r)
+{
+    return r->grads;
 }
 
 void reducer_span(const struct reducer *r, size_t bucket, size_t floats, int64_t began_ns)

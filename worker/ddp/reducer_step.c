@@ -7,7 +7,7 @@
  * takes ten times as long as taking it from the one that has written it
  * (bench/README.md).
  */
-#include "worker/ddp/reducer.h"
+#include "worker/ddp/reducer_impl.h"
 
 #include "common/duration.h"
 #include "common/err.h"
@@ -19,6 +19,12 @@
 #include <string.h>
 
 /* ---- pieces ---- */
+
+const struct rank_piece *reducer_pieces(const struct reducer *r, size_t *n)
+{
+    *n = r->npieces;
+    return r->pieces;
+}
 
 /* Copies this rank's pieces of a whole state to `mine`, or back. */
 static void copy_pieces(const struct reducer *r, float *whole, float *mine, bool back)

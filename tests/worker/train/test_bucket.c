@@ -163,7 +163,7 @@ TEST(a_group_of_one_leaves_gradients_alone)
     struct reducer_settings settings = {1 << 20, 25 << 20, true};
     struct reducer *r = reducer_create(g, m, settings, &err);
     ck_assert_msg(r != NULL, "%s", err.text);
-    float *grads = r->grads;
+    float *grads = reducer_grads(r);
     ck_assert_uint_eq((uintptr_t)grads % 64, 0);
     size_t count = m->count;
     for (size_t i = 0; i < count; i++)

@@ -1,11 +1,11 @@
 /* worker/cuda/engine_impl.h - shared by the files of the engine
  *
- * engine_cuda.c: the engine's interface, the life of a step, and copies of the model
- * between host and devices; devices.c: the choice of devices and of each one's layers;
- * setup.c: memory, streams and data; record.c: a step captured as a graph; stages.c: the
- * pipeline schedule of its micro-batches; sums.c: reductions over the ranks;
- * autotune_ranks.c: the same algorithms on all ranks; spans.c: durations of a step's
- * parts.
+ * engine_cuda.c: the engine's interface, and the life of a step; transfer.c: copies of
+ * the model between host and devices; devices.c: the choice of devices and of each
+ * one's layers; setup.c: memory, streams and data; record.c: a step captured as a
+ * graph; stages.c: the pipeline schedule of its micro-batches; sums.c: reductions over
+ * the ranks; autotune_ranks.c: the same algorithms on all ranks; spans.c: durations of a
+ * step's parts; nan_trace.c: the layer in which a NaN began.
  */
 #ifndef WORKER_CUDA_ENGINE_IMPL_H
 #define WORKER_CUDA_ENGINE_IMPL_H
@@ -227,6 +227,11 @@ void engine_close(struct engine *e);
  * device; our streams do not wait for them. */
 void engine_arrive(struct engine *e);
 
+/* ---- transfer.c: the model's parameters, optimiser states and buffers ---- */
+enum direction { TO_DEVICE, TO_HOST };
+void transfer_buffers(struct engine *e, enum direction way);
+void transfer_model(struct engine *e, enum direction way);
+
 /* ---- devices.c ---- */
 
 /* Splits the layers into stages and chooses a device for each. With several stages
@@ -291,6 +296,11 @@ const struct graph *engine_graph(struct engine *e, int mine, int all, uint64_t s
 void engine_put_step(struct engine *e, const struct graph *g);
 /* Frees a graph's resources. */
 void engine_forget(struct engine *e, struct graph *g);
+
+/* nan_trace.c: finds the first NaN or infinity on this rank after a step with a bad
+ * loss. Every rank calls it. Waits for steps in flight first. */
+void engine_find_bad(struct engine *e, const struct slot *slot,
+                     struct engine_result *result);
 
 /* ---- sums.c ---- */
 

@@ -1,20 +1,42 @@
 /* worker/kernels/vector_product.c - the products of matrices that convolutions are made
  * of; see vector_conv_impl.h */
 #include "worker/kernels/vector_conv_impl.h"
-#include "worker/kernels/vector_tile.h"
 
-/* With count, row and column as constants where they may be. */
-#define product_tile(T, floats, count, row, column, p, v, u, M)                     \
-    tile_columns(T, floats, (p)->blocks, (p)->v_block, (p)->u_block, count, v, row, \
-                 column, u, (p)->more, NULL, 0, M, BLOCK)
+/* count, row, column: p's, as constants where they may be. */
+ALWAYS void product_tile(int T, bool floats, int count, int row, int column,
+                         const struct product *p, const float *v, const float *u,
+                         float *M)
+{
+    vec sum[TILE_MAX][2];
+    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
+        sum[j][half] = p->more ? load(M + j * BLOCK + half * VL) : (vec){0};
+    for (int b = 0; b < p->blocks; b++, v += p->v_block, u += p->u_block) {
+        const float *x = v, *w = u;
+        UNROLL_2 for (int i = 0; i < count; i++)
+        {
+            vec lo = load(w), hi = load(w + VL);
+            UNROLL for (int j = 0; j < T; j++)
+            {
+                float word = x[j * column];
+                sum[j][0] =
+                    floats ? sum[j][0] + word * lo : multiply_add(sum[j][0], word, lo);
+                sum[j][1] =
+                    floats ? sum[j][1] + word * hi : multiply_add(sum[j][1], word, hi);
+            }
+            x += row;
+            w += BLOCK;
+        }
+    }
+    UNROLL for (int j = 0; j < T; j++) UNROLL for (int half = 0; half < 2; half++)
+        store(M + j * BLOCK + half * VL, sum[j][half]);
+}
 
 /* T columns of one block of outputs; inline, since a call for each tile costs 3 %. */
 ALWAYS void multiply_columns(int T, const struct product *p, const float *v,
                              const float *u, float *M)
 {
     bool floats = PER_WORD == 1 || p->floats;
-    int count = p->count, column = p->v_column;
-    size_t row = (size_t)p->v_row;
+    int count = p->count, row = p->v_row, column = p->v_column;
     if (floats && column == 1)
         WITH_TILE(T, product_tile, true, count, row, 1, p, v, u, M);
     else if (floats && column == BLOCK && count == BLOCK)

@@ -2,22 +2,18 @@
  *
  *     c[T][BLOCK] = sum over i of a[i][0..T) panel[i][0..BLOCK)
  *
- * The panel is packed. Words of `a` are `row` apart from one i to the next, and `column`
- * within one.
+ * The panel is packed; a row of `a` has T adjacent words, `lda` words from one row to the
+ * next.
  */
 #ifndef WORKER_KERNELS_VECTOR_TILE_H
 #define WORKER_KERNELS_VECTOR_TILE_H
 
 #include "worker/kernels/vector_elem.h"
 
-/* The sum over some blocks, each with its own part of `a` and panel, which are so far
- * apart; or with `more` it continues that in c, so that its result does not depend on how
- * it was divided. Words are `floats` with bf16, too. `extra` is added: c itself, one row
- * for all rows (`ld` 0), or NULL. */
-ALWAYS void tile_columns(int T, bool floats, int blocks, size_t a_block,
-                         size_t panel_block, int count, const float *a, size_t row,
-                         int column, const float *panel, bool more, const float *extra,
-                         size_t ld, float *c, size_t ldc)
+/* The sum continues that in c, if `more`, so that its result does not depend on how it
+ * was divided. `extra` is added: c itself, one row for all rows (`ld` 0), or NULL. */
+ALWAYS void tile_columns(int T, int count, const float *a, size_t lda, const float *panel,
+                         bool more, const float *extra, size_t ld, float *c, size_t ldc)
 {
     vec sum[TILE_MAX][2];
     UNROLL for (int j = 0; j < T; j++)
@@ -25,20 +21,16 @@ ALWAYS void tile_columns(int T, bool floats, int blocks, size_t a_block,
         sum[j][0] = more ? load(c + (size_t)j * ldc) : (vec){0};
         sum[j][1] = more ? load(c + (size_t)j * ldc + VL) : (vec){0};
     }
-    for (int b = 0; b < blocks; b++, a += a_block, panel += panel_block) {
-        const float *x = a, *w = panel;
-        UNROLL_2 for (int i = 0; i < count; i++)
+    UNROLL_2 for (int i = 0; i < count; i++)
+    {
+        vec lo = load(panel), hi = load(panel + VL);
+        UNROLL for (int j = 0; j < T; j++)
         {
-            vec lo = load(w), hi = load(w + VL);
-            UNROLL for (int j = 0; j < T; j++)
-            {
-                float v = x[j * column];
-                sum[j][0] = floats ? sum[j][0] + v * lo : multiply_add(sum[j][0], v, lo);
-                sum[j][1] = floats ? sum[j][1] + v * hi : multiply_add(sum[j][1], v, hi);
-            }
-            x += row;
-            w += BLOCK;
+            sum[j][0] = multiply_add(sum[j][0], a[j], lo);
+            sum[j][1] = multiply_add(sum[j][1], a[j], hi);
         }
+        a += lda;
+        panel += BLOCK;
     }
     UNROLL for (int j = 0; extra && j < T; j++)
     {
@@ -52,7 +44,7 @@ ALWAYS void tile_columns(int T, bool floats, int blocks, size_t a_block,
     }
 }
 
-/* One block, any T and, in a last panel, the first `width` columns. */
+/* The same for any T and, in a last panel, the first `width` columns. */
 static inline void tile_rows(int T, int count, const float *a, size_t lda,
                              const float *panel, bool more, const float *extra, size_t ld,
                              float *c, size_t ldc, int width)
@@ -60,8 +52,7 @@ static inline void tile_rows(int T, int count, const float *a, size_t lda,
     float narrow[TILE_MAX * BLOCK];
     size_t bytes = (size_t)width * sizeof(float);
     if (width == BLOCK) {
-        WITH_TILE(T, tile_columns, false, 1, 0, 0, count, a, lda, 1, panel, more, extra,
-                  ld, c, ldc);
+        WITH_TILE(T, tile_columns, count, a, lda, panel, more, extra, ld, c, ldc);
         return;
     }
     for (int j = 0; (more || extra == c) && j < T; j++)
@@ -70,8 +61,7 @@ static inline void tile_rows(int T, int count, const float *a, size_t lda,
         extra = narrow;
         ld = BLOCK;
     }
-    WITH_TILE(T, tile_columns, false, 1, 0, 0, count, a, lda, 1, panel, more, extra, ld,
-              narrow, BLOCK);
+    WITH_TILE(T, tile_columns, count, a, lda, panel, more, extra, ld, narrow, BLOCK);
     for (int j = 0; j < T; j++)
         memcpy(c + (size_t)j * ldc, narrow + j * BLOCK, bytes);
 }

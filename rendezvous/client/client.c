@@ -170,9 +170,9 @@ static bool store_is_separate(const char *host, const char *master, int *port)
 static int port_from_env(const char *host, int *port, struct ddp_err *err)
 {
     const char *text = getenv("MASTER_PORT");
-    if (!text)
+    if (!text || !*text)
         return err_set(err, "MASTER_PORT is not set: start this program with ddprun, "
-                            "or name the store's port");
+                            "or set it to the store's port");
     return store_is_separate(host, text, port) || number_whole(text, 1, 65535, port)
                ? 0
                : err_set(err, "MASTER_PORT='%.32s' is not a port", text);
@@ -183,9 +183,9 @@ struct ddp_store *ddp_store_connect(const char *host, int port, int64_t timeout_
 {
     if (!host)
         host = getenv("MASTER_ADDR");
-    if (!host) {
-        err_set(err, "MASTER_ADDR is not set: start this program with ddprun, or name "
-                     "the store's host");
+    if (!host || !*host) {
+        err_set(err, "MASTER_ADDR is not set: start this program with ddprun, or set it "
+                     "to the store's host");
         return NULL;
     }
     if (port == 0 && port_from_env(host, &port, err) < 0)

@@ -1,162 +1,42 @@
-/* Meeting without a store: at an address, and in a file that earlier runs have used. */
+/* Meeting without a store: at an address. */
 #define CASE_SECONDS 250
 #include "tests/support/suite.h"
-#include "tests/worker/team.h"
+#include "tests/worker/meet.h"
 
 #include "common/duration.h"
-#include "common/mem.h"
-#include "common/sock.h"
 #include "worker/group/bootstrap.h"
 
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static void sum_case(struct ddp_group *g, const void *arg)
-{
-    struct ddp_err err = {""};
-    int x = ddp_group_rank(g), size = ddp_group_size(g);
-    team_ok(g, ddp_all_reduce(g, &x, 1, DDP_I32, DDP_SUM, &err));
-    team_assert(g, x == size * (size - 1) / 2, "sum %d", x);
-    const char *url = arg;
-    struct ddp_group_options o = {
-        .rank = ddp_group_rank(g), .size = size, .timeout_ms = INT64_MAX, .meeting = url};
-    struct ddp_group *second = ddp_group_init(&o, &err); /* at the same place */
-    team_assert(g, second, "%s", err.text);
-    team_ok(g, ddp_barrier(second, &err));
-    ddp_group_destroy(second);
-}
-
-static void url_of_port(char *url, size_t size)
-{
-    struct ddp_err err;
-    int port, fd = sock_listen("127.0.0.1", 0, &port, &err);
-    ck_assert_msg(fd >= 0, "%s", err.text);
-    close(fd);
-    snprintf(url, size, "tcp://127.0.0.1:%d", port);
-}
 
 LOOP_TEST(ranks_meet_at_an_address, 2)
 {
     static const struct team teams[] = {{.size = 2}, {.size = 6, .layout = "aabbcc"}};
     char url[64], bracketed[80];
     struct team t = teams[_i];
-    url_of_port(url, sizeof url);
+    meet_url(url, sizeof url);
     snprintf(bracketed, sizeof bracketed, "tcp://[127.0.0.1]%s", strrchr(url, ':'));
     t.meeting = _i ? bracketed : url; /* as IPv6 addresses are written */
-    assert_team(&t, sum_case, t.meeting);
-}
-
-/* ---- the file ---- */
-
-static char dir[] = "/tmp/ddp-meet-XXXXXX";
-static char path[64], file_url[80];
-
-static void make_dir(void)
-{
-    strcpy(dir + sizeof dir - 7, "XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/meeting", dir);
-    snprintf(file_url, sizeof file_url, "file://%s", path);
-}
-
-/* As rank 0 makes it. */
-static void put_meeting(const char *text)
-{
-    put_file(path, text);
-    ck_assert_int_eq(chmod(path, 0600), 0);
-}
-
-static void remove_dir(void)
-{
-    unlink(path);
-    ck_assert_int_eq(rmdir(dir), 0);
-}
-
-/* What is left in the file by: no run, a full disk, a run that was killed, whose address
- * is another's now, one of another size, one of another version. */
-static const char *const leftovers[] = {
-    NULL,
-    "",
-    "ddpgroup meeting 3, 4 ranks, ddp/group/0.0\n1@127.0.0.1@00000000deadbeef\n",
-    "ddpgroup meeting 3, 9 ranks, ddp/group/0.0\n1@127.0.0.1@00000000deadbeef\n",
-    "ddpgroup meeting 1, 4 ranks, ddp/group/0.0\n2 500\nca",
-};
-
-LOOP_TEST(ranks_meet_in_a_file_whatever_is_in_it, ARRAY_LEN(leftovers))
-{
-    make_dir();
-    if (leftovers[_i])
-        put_meeting(leftovers[_i]);
-    assert_team(&(struct team){.size = 4, .layout = "aabb", .meeting = file_url},
-                sum_case, file_url);
-    ck_assert_int_eq(access(path, F_OK), -1); /* rank 0 has removed it */
-    remove_dir();
-}
-
-/* In a process of its own: it may wait, and it must not keep locks. */
-static void init_alone(const struct ddp_group_options *o, struct ddp_err *err)
-{
-    int fds[2], status;
-    ck_assert_int_eq(pipe(fds), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        struct ddp_err mine = {""};
-        struct ddp_group *g = ddp_group_init(o, &mine);
-        ddp_group_destroy(g);
-        _exit(write(fds[1], &mine, sizeof mine) != sizeof mine || g != NULL);
-    }
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_int_eq(status, 0);
-    ck_assert_int_eq(read(fds[0], err, sizeof *err), sizeof *err);
-    close(fds[0]);
-    close(fds[1]);
+    assert_team(&t, meet_and_sum, t.meeting);
 }
 
 TEST(who_has_not_come_is_named)
 {
     struct ddp_err err;
     char url[64];
-    make_dir();
-    init_alone(
-        &(struct ddp_group_options){
-            .rank = 1, .size = 4, .timeout_ms = 200, .meeting = file_url},
-        &err);
-    ck_assert_msg(strstr(err.text, "rank 0 has not come to file:///") &&
-                      !strstr(err.text, "has ended"),
-                  "%s", err.text);
-    put_meeting(leftovers[2]);
-    init_alone(
-        &(struct ddp_group_options){
-            .rank = 1, .size = 4, .timeout_ms = 200, .meeting = file_url},
-        &err);
-    ck_assert_msg(strstr(err.text, "in time; the rank 0 that has written it has ended"),
-                  "%s", err.text);
-    init_alone(
-        &(struct ddp_group_options){
-            .rank = 0, .size = 4, .timeout_ms = 200, .meeting = file_url},
-        &err);
-    ck_assert_msg(strstr(err.text, "3 of 4 ranks have not come to tcp://") &&
-                      strstr(err.text, "in time: 1-3"),
-                  "%s", err.text);
-    remove_dir();
-    url_of_port(url, sizeof url);
-    init_alone(
+    meet_url(url, sizeof url);
+    meet_alone(
         &(struct ddp_group_options){
             .rank = 0, .size = 3, .timeout_ms = 200, .meeting = url},
         &err);
     ck_assert_msg(strstr(err.text, "2 of 3 ranks have not come to tcp://127.0.0.1:") &&
                       strstr(err.text, "in time: 1-2"),
                   "%s", err.text);
-    init_alone(
+    meet_alone(
         &(struct ddp_group_options){
             .rank = 1, .size = 3, .timeout_ms = 200, .meeting = url},
         &err);
@@ -192,57 +72,6 @@ LOOP_TEST(a_rank_0_that_has_died_is_not_waited_for, 2)
     ck_assert_int_eq(bootstrap_by_value(&m, share_dead, "a test", &err), -1);
     ck_assert_msg(strstr(err.text, "rank 0 is no longer at tcp://127.0.0.1:"), "%s",
                   err.text);
-}
-
-/* One rank is stopped while it waits, for longer than its deadline; then the other comes.
- */
-static void join_stopped(int rank, bool stopped, const char *url, int port)
-{
-    enum { LIMIT_MS = 6000, BETWEEN_MS = 300, STOPPED_MS = 7000, LATE_MS = 7800 };
-    struct ddp_err err = {""};
-    if (stopped)
-        team_stop(BETWEEN_MS, STOPPED_MS);
-    else
-        sleep_ms(LATE_MS);
-    struct ddp_group *g =
-        ddp_group_init(&(struct ddp_group_options){.rank = rank,
-                                                   .size = 2,
-                                                   .master_addr = "127.0.0.1",
-                                                   .master_port = port,
-                                                   .timeout_ms = stopped ? LIMIT_MS : 0,
-                                                   .meeting = url},
-                       &err);
-    fprintf(stderr, "%s", err.text);
-    ddp_group_destroy(g);
-    _exit(!g);
-}
-
-TEST(a_stop_is_no_part_of_the_deadline)
-{
-    enum { CASES = 4 };
-    char urls[2][64];
-    int port;
-    make_dir();
-    pid_t store = team_server(&port), ranks[2 * CASES];
-    url_of_port(urls[0], sizeof urls[0]);
-    url_of_port(urls[1], sizeof urls[1]);
-    const struct {
-        const char *url;
-        int stopped;
-    } cases[CASES] = {{"env://", 1}, {urls[0], 0}, {urls[1], 1}, {file_url, 1}};
-    for (int i = 0; i < 2 * CASES; i++) {
-        ranks[i] = fork();
-        if (ranks[i] == 0)
-            join_stopped(i % 2, i % 2 == cases[i / 2].stopped, cases[i / 2].url, port);
-    }
-    for (int i = 0; i < 2 * CASES; i++) {
-        int status;
-        ck_assert_int_eq(waitpid(ranks[i], &status, 0), ranks[i]);
-        ck_assert_msg(status == 0, "%s: rank %d", cases[i / 2].url, i % 2);
-    }
-    kill(store, SIGKILL);
-    waitpid(store, NULL, 0);
-    remove_dir();
 }
 
 static struct bootstrap at_x(int rank, int size, const struct card *card,
@@ -429,37 +258,6 @@ TEST(a_listener_that_is_not_rank_0_is_told)
     close(fd);
 }
 
-/* A rank 0 that is there holds locks: another one waits, and so do ranks of a group of
- * another size. Until it has written it holds that of the first byte: the address that is
- * in the file is an earlier run's. */
-TEST(a_file_in_use_is_left_alone)
-{
-    static const struct {
-        int rank, size, locked; /* 0: all bytes */
-        const char *text;
-    } cases[] = {{0, 4, 1, "another rank 0 is at '/"},
-                 {1, 4, 1, "rank 0 has not come to file:///"},
-                 {0, 4, 0, "another rank 0 is at '/"},
-                 {1, 5, 0, "ranks of another group, or of another size, are at '/"}};
-    struct ddp_err err;
-    make_dir();
-    put_meeting(leftovers[2]);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct flock lock = {
-            .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = cases[i].locked};
-        ck_assert_int_eq(fcntl(fd, F_OFD_SETLK, &lock), 0);
-        init_alone(&(struct ddp_group_options){.rank = cases[i].rank,
-                                               .size = cases[i].size,
-                                               .timeout_ms = 200,
-                                               .meeting = file_url},
-                   &err);
-        ck_assert_msg(strstr(err.text, cases[i].text), "%s", err.text);
-    }
-    close(fd);
-    remove_dir();
-}
-
 /* Without a descriptor rank 0 cannot accept a connection, and must not try in a loop. */
 TEST(more_ranks_than_descriptors_are_an_error)
 {
@@ -570,69 +368,6 @@ TEST(an_introduction_may_come_after_its_connection)
     close(listener);
 }
 
-TEST(other_files_are_left_alone)
-{
-    struct ddp_err err;
-    struct stat st;
-    make_dir();
-    put_meeting("my thesis");
-    init_alone(
-        &(struct ddp_group_options){
-            .rank = 1, .size = 4, .timeout_ms = 5000, .meeting = file_url},
-        &err);
-    ck_assert_msg(strstr(err.text, "is a file of something else"), "%s", err.text);
-    ck_assert_int_eq(stat(path, &st), 0);
-    ck_assert_int_eq(st.st_size, 9);
-    remove_dir();
-    init_alone(&(struct ddp_group_options){.rank = 1, /* nothing is at address 0 */
-                                           .size = 4,
-                                           .timeout_ms = 5000,
-                                           .meeting = "file:///proc/self/mem"},
-               &err);
-    ck_assert_msg(strstr(err.text, "cannot read '/proc/self/mem': "), "%s", err.text);
-}
-
-/* As on a full disk. */
-TEST(a_file_that_cannot_be_written_is_told)
-{
-    struct ddp_err err;
-    struct rlimit before, none;
-    make_dir();
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
-    none = before;
-    none.rlim_cur = 0;
-    signal(SIGXFSZ, SIG_IGN);
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
-    init_alone(
-        &(struct ddp_group_options){
-            .rank = 0, .size = 4, .timeout_ms = 5000, .meeting = file_url},
-        &err);
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
-    ck_assert_msg(strstr(err.text, "cannot write to '/tmp/ddp-meet-"), "%s", err.text);
-    ck_assert_msg(strstr(err.text, "File too large"), "%s", err.text);
-    remove_dir();
-}
-
-/* Who can read it could join, and whose it is could be rank 0: planted in /tmp, say. */
-TEST(a_file_that_others_can_read_is_no_place_to_meet)
-{
-    make_dir();
-    put_meeting("");
-    for (int i = 0; i < 4; i++) {
-        struct ddp_err err;
-        uid_t owner = i < 2 ? geteuid() : geteuid() + 1;
-        if (chown(path, owner, (gid_t)-1) < 0)
-            break; /* only root can give a file away */
-        ck_assert_int_eq(chmod(path, i < 2 ? 0640 : 0600), 0);
-        init_alone(
-            &(struct ddp_group_options){
-                .rank = i % 2, .size = 4, .timeout_ms = 5000, .meeting = file_url},
-            &err);
-        ck_assert_msg(strstr(err.text, "or others can read it"), "%s", err.text);
-    }
-    remove_dir();
-}
-
 TEST(places_that_are_none_are_refused)
 {
     static const struct {
@@ -653,18 +388,31 @@ TEST(places_that_are_none_are_refused)
     }
 }
 
+static void set_or_unset(const char *name, const char *value)
+{
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
 TEST(a_store_without_an_address_is_refused)
 {
-    static const char *const names[] = {"MASTER_ADDR", "MASTER_PORT"};
-    struct ddp_err err = {""};
-    unsetenv("MASTER_PORT");
-    for (int i = 0; i < 2; i++) {
+    static const struct {
+        const char *addr, *port, *unset;
+    } cases[] = {{NULL, NULL, "MASTER_ADDR"},
+                 {"", "29500", "MASTER_ADDR"},
+                 {"127.0.0.1", NULL, "MASTER_PORT"},
+                 {"127.0.0.1", "", "MASTER_PORT"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct ddp_group_options o = {.rank = 0, .size = 2, .meeting = "env://"};
-        OWNED char *text = xasprintf("%s is not set: start this program with", names[i]);
-        if (i == 0)
-            unsetenv(names[0]);
-        else
-            setenv(names[0], "127.0.0.1", 1);
+        struct ddp_err err = {""};
+        OWNED char *text =
+            xasprintf("%s is not set: start this program with ddprun, or set it to "
+                      "the store's ",
+                      cases[i].unset);
+        set_or_unset("MASTER_ADDR", cases[i].addr);
+        set_or_unset("MASTER_PORT", cases[i].port);
         ck_assert_ptr_null(ddp_group_init(&o, &err));
         ck_assert_msg(strstr(err.text, text), "%s", err.text);
     }

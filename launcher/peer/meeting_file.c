@@ -1,6 +1,7 @@
 /* launcher/peer/meeting_file.c - see meeting_file.h */
 #include "launcher/peer/meeting_file.h"
 
+#include "common/digest.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/text_file.h"
@@ -17,8 +18,8 @@
 enum { FILE_MAX = 16 << 10 };
 
 struct meeting_file {
-    char *folder, *path; /* owned */
-    ino_t written;       /* 0: it is not */
+    char *folder, *path;       /* owned */
+    char written[DIGEST_TEXT]; /* of what it has been given; "": nothing */
 };
 
 static const char *home(void)
@@ -73,8 +74,10 @@ void meeting_file_destroy(struct meeting_file *c)
 {
     if (!c)
         return;
-    struct stat st;
-    if (c->written && stat(c->path, &st) == 0 && st.st_ino == c->written)
+    char now[DIGEST_TEXT];
+    int64_t size;
+    if (*c->written && digest_file(c->path, now, &size, NULL) == 0 &&
+        strcmp(now, c->written) == 0)
         unlink(c->path); /* else it is another head's by now */
     free(c->folder);
     free(c->path);
@@ -96,8 +99,8 @@ int meeting_file_write(struct meeting_file *c, const struct bootstrap *s,
         err_set(err,
                 "cannot write '%s' for the peers: %s; --peer-key names another folder",
                 c->path, strerror(errno));
-    struct stat st;
-    c->written = rc == 0 && stat(c->path, &st) == 0 ? st.st_ino : 0;
+    else
+        digest_bytes(text, n, c->written);
     secret_wipe(text, n);
     return rc;
 }

@@ -302,6 +302,7 @@ TEST(a_head_that_ends_leaves_the_file_of_another_one)
     ck_assert(old && new);
     strv_push(&mine.calls, "10.0.0.1 1");
     ck_ok(meeting_file_write(old, &mine, &err), err);
+    strv_push(&mine.calls, "10.0.0.1 2");
     ck_ok(meeting_file_write(new, &mine, &err), err);
     meeting_file_destroy(old);
     ck_assert_int_eq(meeting_file_read(new, &got, &err), 1);

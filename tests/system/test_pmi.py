@@ -96,6 +96,11 @@ class Pmi(launch.LaunchTest):
         launched.wait()
         self.assert_ended(launched, 0)
 
+    def test_a_wait_for_mpi_init_begins_with_it(self):
+        launched = self.run_to_end("-np", 2, "--hang-after", "4s", "--on-hang", "stop", "python3", self.client, "late")
+        self.assert_ended(launched, 0)
+        self.assertNotIn("hang", launched.err)
+
     def test_rubbish_is_cut_off(self):
         client = os.path.join(mpi.HERE, "programs", "pmi_client.py")
         for what in ("lines", "lengths"):

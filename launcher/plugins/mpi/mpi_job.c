@@ -235,6 +235,15 @@ static void note_all(struct mpi_job *s, unsigned node)
         job_ranks_in_mpi(s->job);
 }
 
+/* The wait for others begins with the first rank that is in MPI. */
+static void note_presence(struct mpi_job *s, unsigned node, const struct msg_member *m)
+{
+    bool alone = !rank_in_mpi(s);
+    s->in_mpi[node] = m->state == MEMBER_JOINED ? 1 + m->rank : 0;
+    if (s->in_mpi[node] && (alone || !s->since_ms))
+        s->since_ms = now_ms();
+}
+
 static int handle_member(void *state, unsigned node, const struct frame *f,
                          struct ddp_err *err)
 {
@@ -247,9 +256,7 @@ static int handle_member(void *state, unsigned node, const struct frame *f,
     else if (m->state == MEMBER_ALL)
         note_all(s, node);
     else
-        s->in_mpi[node] = m->state == MEMBER_JOINED ? 1 + m->rank : 0;
-    if (m->state == MEMBER_JOINED && !s->since_ms)
-        s->since_ms = now_ms();
+        note_presence(s, node, m);
     if (s->absent && rank_in_mpi(s) && !s->limited) {
         log_debug("rank %u has ended without MPI_Init", s->absent - 1);
         s->limited = true;

@@ -6,6 +6,7 @@ put. Rank 0 prints what it was told of the world."""
 import os
 import socket
 import sys
+import time
 
 ODD = "a value; with = signs, blanks;; and ;"
 wire = socket.socket(fileno=int(os.environ["PMI_FD"]))
@@ -138,7 +139,8 @@ def spawn_1():
     """Two programs, in several pieces each; one that does not exist; then a word that is none."""
     assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
     if "PMI_SPAWNED" in os.environ:
-        assert ask_1("cmd=lookup_name service=here") == {"cmd": "lookup_result", "info": "ok", "rc": "0", "port": "p", "value": ""}
+        assert ask_1("cmd=lookup_name service=here") == {"cmd": "lookup_result", "info": "ok", "rc": "0",
+                                                         "port": "p", "value": ""}
         assert ask_1("cmd=lookup_name service=there")["rc"] != "0"
         tell_spawned(ask_1("cmd=get kvsname=x key=PARENT")["value"], ask_1("cmd=get_appnum")["appnum"])
     elif os.environ["PMI_RANK"] == "0":
@@ -186,10 +188,11 @@ def spawn_2():
 def spawn_deaf():
     """A process that ends by SIGKILL only, and outlives this one."""
     assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
-    code = ("import os, signal, time; os.write(int(os.environ['PMI_FD']), b'cmd=init pmi_version=1\\n'); signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-            "signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)")
-    assert ask_1("\n".join(["mcmd=spawn", "nprocs=1", f"execname={sys.executable}", "totspawns=1", "spawnssofar=1",
-                            "arg1=-c", f"arg2={code}", "argcnt=2", "endcmd"]))["rc"] == "0"
+    code = ("import os, signal, time; os.write(int(os.environ['PMI_FD']), b'cmd=init pmi_version=1\\n'); "
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN); "
+            "print('deaf', flush=True); time.sleep(60)")
+    assert ask_1("\n".join(["mcmd=spawn", "nprocs=1", f"execname={sys.executable}", "totspawns=1",
+                            "spawnssofar=1", "arg1=-c", f"arg2={code}", "argcnt=2", "endcmd"]))["rc"] == "0"
     ask_1("cmd=finalize")
     print("left", flush=True)
 
@@ -200,6 +203,19 @@ ARGS = os.path.abspath(__file__), sys.argv[1]
 def tell_spawned(port, number):
     assert os.getcwd() == "/"
     print(f"port {port} {sys.argv[2:]} ({number} of {os.environ['PMI_SIZE']})", flush=True)
+
+
+def late():
+    """Rank 0 asks for its rank, and ends that; its MPI_Init is much later, as is that of rank 1."""
+    init = "cmd=init pmi_version=1 pmi_subversion=1"
+    first = os.environ["PMI_RANK"] == "0"
+    if first:
+        assert ask_1(init)["rc"] == "0"
+        ask_1("cmd=finalize")
+    time.sleep(5 if first else 5.5)
+    assert ask_1(init)["rc"] == "0"
+    assert ask_1("cmd=barrier_in")["cmd"] == "barrier_out"
+    ask_1("cmd=finalize")
 
 
 def odd_words():
@@ -233,6 +249,7 @@ def rubbish(begins, goes_on):
     "spawn1": spawn_1,
     "spawn2": spawn_2,
     "deaf": spawn_deaf,
+    "late": late,
     "lines": lambda: rubbish(b"", b"\0\xff=;cmd \n\n" * 10 + b"x" * 200000),
     "lengths": lambda: rubbish(b"cmd=init pmi_version=2 pmi_subversion=0\n", b"cmd=fullinit"),
 }[sys.argv[1]]()

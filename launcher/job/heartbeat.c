@@ -61,7 +61,7 @@ static char *look_at(const struct job *j, unsigned node)
         return xstrdup("is it up, and the network to it?");
     bool stopped = ancestry_read(j->local_pid, &p) && strchr("Tt", p.state);
     return xasprintf("its agent, process %d, %s", (int)j->local_pid,
-                     stopped ? "is stopped (SIGSTOP or a debugger)" : "does not run");
+                     stopped ? "is stopped (SIGSTOP or a debugger)" : "does not answer");
 }
 
 static void on_beat(void *arg)

@@ -278,7 +278,7 @@ bool model_used_after(const struct model *m, int i, int of);
 bool model_slots(const struct model *m, int from, int to, int *slots);
 
 /* Splits the layers into `parts` of about equal work: first[0..parts], from 0 to
- * model_layers(). */
+ * m->nlayers. */
 void model_split(const struct model *m, int parts, int *first);
 
 /* The places that may have a number that is not finite, in the order of computation:

@@ -30,12 +30,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { RETRY_MS = 20, GPUS_MAX = 2048 };
+enum { RETRY_MS = 20, GPUS_MAX = 131072 /* the kernel's limit of a variable */ };
 
 struct report {
     int32_t local_rank;
     struct affinity cpus;
-    char gpus[GPUS_MAX]; /* "": not set */
+    char gpus[GPUS_MAX]; /* "": not set; sent up to its end */
 };
 
 struct local_copies {
@@ -80,12 +80,12 @@ static bool has_item(const char *list, const char *word, size_t len)
 }
 
 /* Append the devices of one instance to those of all, in task order. */
-static void join_gpus(char *all, size_t size, const char *more)
+static void join_gpus(char **all, const char *more)
 {
     for (const char *p = more; *p; p += strspn(p, ",")) {
-        size_t n = strcspn(p, ","), have = strlen(all);
-        if (!has_item(all, p, n) && have + n + 2 < size)
-            snprintf(all + have, size - have, "%s%.*s", have ? "," : "", (int)n, p);
+        size_t n = strcspn(p, ",");
+        if (!has_item(*all, p, n))
+            xappendf(all, "%s%.*s", **all ? "," : "", (int)n, p);
         p += n;
     }
 }
@@ -93,10 +93,10 @@ static void join_gpus(char *all, size_t size, const char *more)
 static void adopt_resources(const struct report *reports, int n)
 {
     struct affinity cpus = {0};
-    char gpus[GPUS_MAX * 4] = "";
+    OWNED char *gpus = xstrdup("");
     for (int i = 0; i < n; i++) {
         affinity_add(&cpus, &reports[i].cpus);
-        join_gpus(gpus, sizeof gpus, reports[i].gpus);
+        join_gpus(&gpus, reports[i].gpus);
     }
     if (affinity_count(&cpus) > affinity_count(&reports[0].cpus) &&
         sched_setaffinity(0, sizeof cpus, cpus.sets) == 0)
@@ -105,29 +105,30 @@ static void adopt_resources(const struct report *reports, int n)
         setenv("CUDA_VISIBLE_DEVICES", gpus, 1);
 }
 
-static void fill_report(const struct ambient_job *o, struct report *r)
+/* Fill in `r`, which is zeroed; the size of its message. */
+static size_t fill_report(const struct ambient_job *o, struct report *r)
 {
     const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
-    *r = (struct report){.local_rank = o->local_rank};
+    r->local_rank = o->local_rank;
     affinity_get(0, &r->cpus);
-    if (gpus && strlen(gpus) < sizeof r->gpus)
-        strcpy(r->gpus, gpus);
+    snprintf(r->gpus, sizeof r->gpus, "%s", gpus ? gpus : "");
+    return offsetof(struct report, gpus) + strlen(r->gpus) + 1;
 }
 
 /* Receive one instance's report; the caller may be any process. */
 static bool admit(struct local_copies *m, int fd, int64_t *deadline_ms,
                   struct report *reports)
 {
-    struct report r;
+    OWNED struct report *r = xcalloc(1, sizeof *r);
     bool ours;
+    ssize_t size;
     peer_pid(fd, &ours);
     if (!ours || sock_await_extend(fd, POLLIN, deadline_ms) < 0 ||
-        recv(fd, &r, sizeof r, 0) != (ssize_t)sizeof r || r.local_rank < 1 ||
-        r.local_rank >= m->n || m->fds[r.local_rank] >= 0)
+        (size = recv(fd, r, sizeof *r - 1, 0)) < (ssize_t)offsetof(struct report, gpus) ||
+        r->local_rank < 1 || r->local_rank >= m->n || m->fds[r->local_rank] >= 0)
         return false;
-    r.gpus[sizeof r.gpus - 1] = '\0';
-    m->fds[r.local_rank] = fd;
-    reports[r.local_rank] = r;
+    m->fds[r->local_rank] = fd;
+    memcpy(&reports[r->local_rank], r, (size_t)size);
     return true;
 }
 
@@ -271,10 +272,10 @@ static void forward_end_signals(pid_t to)
 int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
                         struct ddp_err *err)
 {
-    struct report r;
+    OWNED struct report *r = xcalloc(1, sizeof *r);
+    size_t size = fill_report(o, r);
     int32_t code;
     bool ours;
-    fill_report(o, &r);
     SCOPED(close_fd) int fd = connect_leader(o, deadline_ms, err);
     if (fd < 0)
         return EXIT_CANNOT_START;
@@ -282,7 +283,7 @@ int local_copies_follow(const struct ambient_job *o, int64_t deadline_ms,
     ssize_t n = -1;
     if (!ours) {
         err_set(err, "another user listens at this job's socket on this node");
-    } else if (send(fd, &r, sizeof r, MSG_NOSIGNAL) == (ssize_t)sizeof r) {
+    } else if (send(fd, r, size, MSG_NOSIGNAL) == (ssize_t)size) {
         forward_end_signals(pid);
         do
             n = recv(fd, &code, sizeof code, 0);

@@ -13,11 +13,11 @@ from test_peers import SAY, Peers
 
 
 class Copies(Peers):
-    def copy(self, r, n, *args, **how):
+    def copy(self, r, n, *args, gpus=None, **how):
         return self.start(*args, env={
             **self.env, "PMIX_NAMESPACE": f"ns-{self.port}", "OMPI_COMM_WORLD_RANK": str(r),
             "OMPI_COMM_WORLD_SIZE": str(n), "OMPI_COMM_WORLD_LOCAL_RANK": str(r),
-            "OMPI_COMM_WORLD_LOCAL_SIZE": str(n), "CUDA_VISIBLE_DEVICES": f"{r + 4},4",
+            "OMPI_COMM_WORLD_LOCAL_SIZE": str(n), "CUDA_VISIBLE_DEVICES": gpus or f"{r + 4},4",
             "MINE": "a b"}, **how)
 
     def copies(self, n, *args, **how):
@@ -34,6 +34,14 @@ class Copies(Peers):
         said = sorted(line.split("] ")[1] for line in launches[0].out.splitlines())
         self.assertEqual(said, [f"rank {r}/3 local {r}/3 node 0 a b 4,5,6" for r in range(3)])
         self.assertEqual([launch.out + launch.err for launch in launches[1:]], ["", ""])
+
+    def test_all_devices_of_a_large_machine_are_used(self):
+        """Two tasks, each with the seven parts of each of its 16 GPUs."""
+        gpus = [f"MIG-{r:08x}-0000-0000-0000-{k:012x}" for r in range(2) for k in range(112)]
+        launches = [self.copy(r, 2, "sh", "-c", "[ $RANK = 0 ] || echo $CUDA_VISIBLE_DEVICES",
+                              gpus=",".join(gpus[112 * r:112 * (r + 1)])) for r in range(2)]
+        self.all_end(launches, 0)
+        self.assertEqual(launches[0].out.split("] ")[-1].strip(), ",".join(gpus))
 
     def test_any_of_them_can_be_told_to_end(self):
         for end in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT:
@@ -57,15 +65,15 @@ class Copies(Peers):
         self.assertIn("started 2 instances of ddprun on this node, and the first of them does not answer",
                       alone.err)
 
-    def test_a_report_of_a_rank_that_is_not_here(self):
+    def test_a_report_that_is_short_or_of_a_rank_that_is_not_here(self):
         leader = self.copy(0, 2, "true")
         start = f"PMIX_NAMESPACE=ns-{self.port} {os.geteuid()} "
         name = hashlib.blake2b(b"ddprun mates\0" + start.encode(), key=bytes(32), digest_size=32).hexdigest()
         with contextlib.ExitStack() as strangers:
-            for rank in (-1, 0, 2):
+            for rank, size in ((-1, 2048), (0, 2048), (2, 2048), (1, 1)):
                 stranger = strangers.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
                 self.assertTrue(wait_until(lambda: stranger.connect_ex("\0ddprun-" + name[:40]) == 0))
-                stranger.send(struct.pack("q", rank) + bytes(128 + 2048))
+                stranger.send(struct.pack("q", rank) + bytes(size))
             self.all_end([leader, self.copy(1, 2, "true")], 0)
 
     def test_the_leader_stands_still_while_it_waits(self):

@@ -4,6 +4,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -126,6 +127,17 @@ class Launchers(unittest.TestCase):
         )
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, "the launcher('s| offers) PMIx")
+
+    def test_a_pmix_that_is_stopped_is_waited_for_as_long_as_was_asked(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            done = run(
+                *TRAIN, "--group-timeout", "1s", RANK="0", WORLD_SIZE="2", PMIX_NAMESPACE="none", PMIX_RANK="0",
+                PMIX_SERVER_URI41=f"none.0;tcp4://127.0.0.1:{server.getsockname()[1]}",
+                PMIX_SECURITY_MODE="native", PMIX_BFROP_BUFFER_TYPE="PMIX_BFROP_BUFFER_NON_DESC",
+                PMIX_GDS_MODULE="hash",
+            )
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "PMIx does not let us in: it does not answer|offers PMIx, which is not built")
 
     def test_a_step_of_slurm_has_a_port_of_its_own(self):
         host = os.uname().nodename

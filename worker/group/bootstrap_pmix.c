@@ -10,6 +10,7 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "common/offload.h"
 #include "common/sock.h"
 #include "common/symbols.h"
 
@@ -62,19 +63,44 @@ static void leave(void)
     pmix.finalize(NULL, 0);
 }
 
-static int failed(pmix_status_t rc, const char *what, struct ddp_err *err)
+static int failed(pmix_status_t rc, const char *what, const char *late,
+                  struct ddp_err *err)
 {
     return err_set(err, "the launcher's PMIx does not %s: %s", what,
-                   rc == PMIX_ERR_TIMEOUT ? "not all ranks have joined in time"
-                                          : pmix.text(rc));
+                   rc == PMIX_ERR_TIMEOUT ? late : pmix.text(rc));
 }
 
-static int join(struct ddp_err *err)
+struct init {
+    pmix_proc_t self;
+    pmix_status_t status;
+};
+
+static void call_init(void *copy)
 {
+    struct init *call = copy;
+    call->status = pmix.init(&call->self, NULL, 0);
+}
+
+/* PMIx_Init() has no time limit, and a server that is stopped does not answer. */
+static int join(struct bootstrap *m, struct ddp_err *err)
+{
+    enum { POLL_MS = 20 };
+    const struct init call = {.status = PMIX_ERR_TIMEOUT}, *done;
     TRY(load(err));
-    pmix_status_t rc = pmix.init(&pmix.self, NULL, 0);
+    struct offload *a = offload_begin(call_init, &call, sizeof call, err);
+    if (!a)
+        return -1;
+    do {
+        int64_t began_ms = now_ms();
+        done = offload_wait(a, POLL_MS);
+        limit_extend(&m->deadline_ms, began_ms, POLL_MS);
+    } while (!done && now_ms() < m->deadline_ms);
+    pmix_status_t rc = done ? done->status : PMIX_ERR_TIMEOUT;
+    if (rc == PMIX_SUCCESS)
+        pmix.self = done->self;
+    offload_end(a);
     if (rc != PMIX_SUCCESS)
-        return failed(rc, "let us in", err);
+        return failed(rc, "let us in", "it does not answer", err);
     pmix.joined = true;
     atexit(leave);
     return 0;
@@ -114,7 +140,7 @@ int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
 {
     char key[32];
     bootstrap_key(m, key);
-    if (!pmix.joined && join(err) < 0)
+    if (!pmix.joined && join(m, err) < 0)
         return -1;
     if ((int)pmix.self.rank != m->rank)
         return err_set(err, "this is rank %d of the group, but rank %u to PMIx", m->rank,
@@ -139,7 +165,8 @@ int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     if (rc == PMIX_SUCCESS)
         rc = pmix.get(&first, key, &limit, 1, &got);
     if (rc != PMIX_SUCCESS)
-        return failed(rc, "carry rank 0's address", err);
+        return failed(rc, "carry rank 0's address", "not all ranks have joined in time",
+                      err);
     bool fits = got->type == PMIX_STRING && strlen(got->data.string) < BOOTSTRAP_VALUE;
     if (fits)
         memmove(value, got->data.string, strlen(got->data.string) + 1);

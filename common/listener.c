@@ -28,21 +28,21 @@ struct listener {
     bool *gone;  /* during the callback: listener_destroy() sets it */
 };
 
-/* There is no descriptor for the next one. True: the owner has freed one. */
-static bool make_room(struct listener *l)
+/* There is no descriptor for the next one: the owner frees one, which the loop's next
+ * turn uses, or accepting pauses. */
+static void make_room(struct listener *l)
 {
     int error = errno;
     if (sock_await(l->fd, POLLIN, now_ms()) < 0)
-        return false; /* accept4() reports that also when none waits */
+        return; /* accept4() reports that also when none waits */
     if (l->full && l->full(l->arg))
-        return true;
+        return;
     if (!l->paused)
         log_warn("connections to %s are delayed: %s (raise 'ulimit -n')", l->what,
                  strerror(error));
     l->paused = true;
     event_del(l->readable);
     loop_arm(l->resume, PAUSE_MS);
-    return false;
 }
 
 /* False: none came, or none can be accepted now. */
@@ -55,7 +55,7 @@ static bool accept_one(struct listener *l)
     if (fd >= 0)
         l->fn(fd, (struct sockaddr *)&from, l->arg);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-        return make_room(l);
+        make_room(l);
     return fd >= 0;
 }
 

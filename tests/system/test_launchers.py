@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -42,6 +43,27 @@ class Launchers(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 self.assertRegex(done.stdout, r"4 over shm")
                 self.assertIn("4 alike", done.stdout)
+
+    def test_two_groups_and_a_child_that_ends(self):
+        for name, options in LAUNCHERS.items():
+            if not shutil.which(name):
+                continue
+            with self.subTest(name):
+                done = run(name, *options, os.environ["LAUNCHER_GROUPS"])
+                self.assertEqual((done.returncode, done.stdout), (0, "sum 8\n" * 4), done.stderr)
+
+    def test_a_world_other_than_the_launchers_is_refused(self):
+        swapped = 'RANK=$((OMPI_COMM_WORLD_SIZE - 1 - OMPI_COMM_WORLD_RANK)) WORLD_SIZE=4; export RANK WORLD_SIZE; '
+        larger = "RANK=$PMI_RANK WORLD_SIZE=5; export RANK WORLD_SIZE; "
+        for name, world, why in (
+                ("mpirun.openmpi", swapped, "this is rank 3 of the group, but rank 0 to PMIx"),
+                ("mpiexec.hydra", larger, "PMI_SIZE is 4, but the group is to have 5 ranks")):
+            if not shutil.which(name):
+                continue
+            with self.subTest(name):
+                done = run(name, *LAUNCHERS[name], "sh", "-c", world + 'exec "$@"', "sh", *TRAIN)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(why, done.stdout + done.stderr)
 
     def test_what_scripts_for_pytorch_export_is_where_rank_0_listens(self):
         port = free_port()
@@ -119,6 +141,40 @@ class Launchers(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("PMI_FD is '41', but that descriptor is closed", done.stderr)
 
+    def test_a_pmi_that_gives_something_else(self):
+        """To the address that rank 0 has put."""
+        for value in "", " value=" + "x" * 300:
+            ours, theirs = socket.socketpair()
+            answers = {"init": "response_to_init rc=0", "get_my_kvsname": "my_kvsname kvsname=k",
+                       "barrier_in": "barrier_out", "get": "get_result rc=0" + value, "finalize": "finalize_ack"}
+
+            def serve(wire=theirs, answers=answers):
+                with wire, wire.makefile("rw") as lines:
+                    for line in lines:
+                        print("cmd=" + answers[line.split()[0][len("cmd="):]], file=lines, flush=True)
+
+            server = threading.Thread(target=serve)
+            server.start()
+            with ours:
+                done = subprocess.run(
+                    TRAIN, env={**os.environ, "RANK": "1", "WORLD_SIZE": "2", "PMI_FD": str(ours.fileno())},
+                    pass_fds=[ours.fileno()], capture_output=True, text=True, timeout=120, check=False)
+            server.join()
+            self.assertIn("the launcher's PMI does not give what rank 0 has put", done.stderr)
+
+    def test_a_libpmix_that_cannot_be_used_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = os.path.join(folder, "libpmix.so.2")
+            with open("/proc/self/maps", encoding="utf-8") as maps:
+                another = next(line.split()[-1] for line in maps if "/libc.so." in line)
+            for content, why in (("/dev/null", "libpmix.so.2 is not to be had here"),
+                                 (another, "libpmix.so.2 has no PMIx_")):
+                os.symlink(content, library)
+                done = run(*TRAIN, RANK="0", WORLD_SIZE="2", PMIX_NAMESPACE="none", LD_LIBRARY_PATH=folder)
+                os.unlink(library)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, f"{why}|offers PMIx, which is not built")
+
     def test_a_pmix_that_does_not_answer_is_said(self):
         done = run(
             *TRAIN, RANK="0", WORLD_SIZE="2", PMIX_NAMESPACE="none", PMIX_RANK="0",
@@ -126,7 +182,7 @@ class Launchers(unittest.TestCase):
             PMIX_BFROP_BUFFER_TYPE="PMIX_BFROP_BUFFER_NON_DESC", PMIX_GDS_MODULE="hash",
         )
         self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, "the launcher('s| offers) PMIx")
+        self.assertRegex(done.stderr, "PMIx does not let us in: |offers PMIx, which is not built")
 
     def test_a_pmix_that_is_stopped_is_waited_for_as_long_as_was_asked(self):
         with socket.create_server(("127.0.0.1", 0)) as server:

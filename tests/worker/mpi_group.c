@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { COUNT = 3001, MAX = 8 };
 
@@ -107,6 +109,10 @@ int main(int argc, char **argv)
           "message");
     check(ddp_wait(out, &err) == 0 && token == (o.rank + o.size - 1) % o.size, "token");
     check(ddp_barrier(mpi, &err) == 0, "barrier");
+    pid_t child = fork();
+    if (child == 0)
+        exit(0);
+    check(waitpid(child, &one, 0) == child && one == 0, "a forked child");
     if (o.rank == 0)
         printf("%d ranks of %s\n", o.size, ddp_group_backend(mpi));
     ddp_group_destroy(half);

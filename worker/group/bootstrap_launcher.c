@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 void bootstrap_key(const struct bootstrap *m, char key[32])
 {
@@ -29,18 +30,18 @@ void bootstrap_key(const struct bootstrap *m, char key[32])
 
 /* ---- PMI-1, on the descriptor PMI_FD ----
  *
- * Finalize is sent at exit, and only if the descriptor is still the same socket: MPI may
- * have closed it. */
+ * Finalize is sent at exit, not in a forked child, and only if the descriptor is still
+ * the same socket: MPI may have closed it. */
 
 enum { LINE = PMI_CLIENT_LINE, BYE_MS = 2000 };
 
 static struct {
     int fd;
     dev_t dev;
-    ino_t ino; /* of the socket that was there */
-    bool joined;
+    ino_t ino;       /* of the socket that was there */
+    pid_t pid;       /* of the process that has joined; 0: none */
     char name[LINE]; /* of the store of keys */
-} pmi = {.fd = -1};
+} pmi;
 
 static bool pmi_is_there(void)
 {
@@ -53,7 +54,7 @@ static void pmi_leave(void)
 {
     char line[LINE];
     int64_t deadline_ms = now_ms() + BYE_MS;
-    if (pmi_is_there())
+    if (pmi.pid == getpid() && pmi_is_there())
         pmi_client_ask(pmi.fd, "cmd=finalize\n", "finalize_ack", line, &deadline_ms,
                        NULL);
 }
@@ -69,7 +70,7 @@ static int pmi_join(int64_t *deadline_ms, struct ddp_err *err)
     pmi.dev = st.st_dev;
     pmi.ino = st.st_ino;
     TRY(pmi_client_begin(pmi.fd, pmi.name, deadline_ms, err));
-    pmi.joined = true;
+    pmi.pid = getpid();
     atexit(pmi_leave);
     return 0;
 }
@@ -82,7 +83,7 @@ static int share_by_pmi(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
     if (world && atoi(world) != m->size)
         return err_set(err, "PMI_SIZE is %s, but the group is to have %d ranks", world,
                        m->size);
-    if (!pmi.joined && pmi_join(&m->deadline_ms, err) < 0)
+    if (!pmi.pid && pmi_join(&m->deadline_ms, err) < 0)
         return -1;
     bootstrap_key(m, key);
     snprintf(text, sizeof text, "cmd=put kvsname=%s key=%s value=%s\n", pmi.name, key,

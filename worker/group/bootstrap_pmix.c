@@ -26,7 +26,7 @@
 
 static struct {
     void *library; /* never closed: its threads run in it */
-    bool joined;
+    pid_t pid;     /* of the process that has joined; 0: none */
     pmix_proc_t self;
     pmix_status_t (*init)(pmix_proc_t *proc, pmix_info_t info[], size_t n);
     pmix_status_t (*finalize)(const pmix_info_t info[], size_t n);
@@ -60,7 +60,8 @@ static int load(struct ddp_err *err)
 
 static void leave(void)
 {
-    pmix.finalize(NULL, 0);
+    if (pmix.pid == getpid()) /* libpmix's threads are not in a forked child */
+        pmix.finalize(NULL, 0);
 }
 
 static int failed(pmix_status_t rc, const char *what, const char *late,
@@ -101,7 +102,7 @@ static int join(struct bootstrap *m, struct ddp_err *err)
     offload_end(a);
     if (rc != PMIX_SUCCESS)
         return failed(rc, "let us in", "it does not answer", err);
-    pmix.joined = true;
+    pmix.pid = getpid();
     atexit(leave);
     return 0;
 }
@@ -140,7 +141,7 @@ int bootstrap_share_pmix(struct bootstrap *m, char value[BOOTSTRAP_VALUE],
 {
     char key[32];
     bootstrap_key(m, key);
-    if (!pmix.joined && join(m, err) < 0)
+    if (!pmix.pid && join(m, err) < 0)
         return -1;
     if ((int)pmix.self.rank != m->rank)
         return err_set(err, "this is rank %d of the group, but rank %u to PMIx", m->rank,

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NTYPES = DDP_I8 + 1, NOPS = DDP_BXOR + 1 };
 
@@ -33,6 +34,7 @@ static const MPI_Op mpi_ops[NOPS] = {
 };
 static MPI_Op our_ops[DDP_MIN + 1];
 static int given_up;
+static pid_t initialised; /* the process that has called MPI_Init() here */
 
 static int fail(struct ddp_err *why, const char *format, ...)
 {
@@ -89,6 +91,8 @@ static MPI_Op op_of(enum ddp_type type, enum ddp_op op)
 static void at_end(void)
 {
     int over = 0;
+    if (getpid() != initialised) /* a forked child */
+        return;
     if (MPI_Finalized(&over) != MPI_SUCCESS || over || given_up)
         return;
     for (int t = DDP_F16; t <= DDP_BF16; t++)
@@ -109,6 +113,7 @@ static int begin(int *rank, int *size, struct ddp_err *why)
         if (check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level), "MPI_Init",
                   why) < 0)
             return -1;
+        initialised = getpid();
         atexit(at_end);
     }
     if (world == MPI_COMM_NULL) {

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "system"))
 
@@ -63,21 +62,20 @@ def main():
         print("skipped: no MPI is here; needs package openmpi-bin mpich")
         return 77
     failed = False
-    with tempfile.TemporaryDirectory(prefix="ddp-mpi-") as folder:
-        for launcher in here:
-            if "hydra" in launcher and mpi.needs_pmix(f"{shims}/ddpgroup-mpich.so"):
-                continue
-            rc, text = run(launcher, results, shims, f"file://{folder}/meeting")
-            failed |= rc != 0
-            print(f"{launcher}: {rc}\n{text}")
-            failed |= disagree(launcher, program, shims)
-            # told to leave the others alone; Hydra cannot: a death makes its proxy fail
-            if "openmpi" in launcher:
-                failed |= die("3", launcher, program, shims, "--enable-recovery")
-            for at in ("0", "5"):
-                name = "openmpi" if "openmpi" in launcher else "mpich"
-                failed |= die(at, ddprun, program, shims, "--tag-output=off", "--grace", "60s",
-                              DDP_MPI=name)
+    for launcher in here:
+        if "hydra" in launcher and mpi.needs_pmix(f"{shims}/ddpgroup-mpich.so"):
+            continue
+        rc, text = run(launcher, results, shims, "launcher://")
+        failed |= rc != 0
+        print(f"{launcher}: {rc}\n{text}")
+        failed |= disagree(launcher, program, shims)
+        # told to leave the others alone; Hydra cannot: a death makes its proxy fail
+        if "openmpi" in launcher:
+            failed |= die("3", launcher, program, shims, "--enable-recovery")
+        for at in ("0", "5"):
+            name = "openmpi" if "openmpi" in launcher else "mpich"
+            failed |= die(at, ddprun, program, shims, "--tag-output=off", "--grace", "60s",
+                          DDP_MPI=name)
     alone = subprocess.run([results, "env://"], capture_output=True, text=True, env={
         k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "DDP_MPI"))})
     if "has not been started as a rank of MPI" not in alone.stderr:

@@ -30,8 +30,9 @@ void bootstrap_key(const struct bootstrap *m, char key[32])
 
 /* ---- PMI-1, on the descriptor PMI_FD ----
  *
- * Finalize is sent at exit, not in a forked child, and only if the descriptor is still
- * the same socket: MPI may have closed it. */
+ * Finalize is sent at the end, not in a forked child, and only if the descriptor is still
+ * the same socket: MPI may have closed it. That is after all atexit() functions, as one
+ * of them may be MPI's end (mpi/shim.c), which still needs PMI. */
 
 enum { LINE = PMI_CLIENT_LINE, BYE_MS = 2000 };
 
@@ -50,7 +51,7 @@ static bool pmi_is_there(void)
            st.st_ino == pmi.ino;
 }
 
-static void pmi_leave(void)
+__attribute__((destructor)) static void pmi_leave(void)
 {
     char line[LINE];
     int64_t deadline_ms = now_ms() + BYE_MS;
@@ -71,7 +72,6 @@ static int pmi_join(int64_t *deadline_ms, struct ddp_err *err)
     pmi.ino = st.st_ino;
     TRY(pmi_client_begin(pmi.fd, pmi.name, deadline_ms, err));
     pmi.pid = getpid();
-    atexit(pmi_leave);
     return 0;
 }
 

@@ -254,6 +254,13 @@ void link_flush(struct link *l, int64_t deadline_ms)
     }
 }
 
+void link_receive(struct link *l)
+{
+    int ready = 0;
+    while (!l->closed && ioctl(l->fd, FIONREAD, &ready) == 0 && ready > 0)
+        on_readable(l->fd, EV_READ, l);
+}
+
 int64_t link_heard_ms(const struct link *l)
 {
     return l->heard_ms;

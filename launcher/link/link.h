@@ -55,6 +55,9 @@ void link_send_msg(struct link *l, unsigned node, enum msg_type type, const void
 /* Write the queue, waiting until `deadline_ms` if necessary: before an exit. */
 void link_flush(struct link *l, int64_t deadline_ms);
 
+/* Receive now what has arrived: its sender has ended. */
+void link_receive(struct link *l);
+
 /* When the last byte was received, in monotonic ms. */
 int64_t link_heard_ms(const struct link *l);
 

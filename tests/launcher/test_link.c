@@ -116,6 +116,20 @@ LOOP_TEST(what_has_arrived_is_read_in_one_turn_of_the_loop, 2)
     close_ends();
 }
 
+LOOP_TEST(what_has_arrived_is_received_before_its_turn, 2)
+{
+    static const uint8_t body[PIECE_MAX];
+    open_ends(_i);
+    link_receive(up.link);
+    ck_assert_uint_eq(up.frames, 0);
+    for (int i = 0; i < 3; i++)
+        link_send(down.link, MSG_OUTPUT, 3, NULL, 0, body, PIECE_MAX / 2);
+    link_flush(down.link, now_ms() + 50000);
+    link_receive(up.link);
+    ck_assert_uint_eq(up.frames, 3);
+    close_ends();
+}
+
 LOOP_TEST(the_close_is_reported_once_after_the_last_frame, 2)
 {
     open_ends(_i);

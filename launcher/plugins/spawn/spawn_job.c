@@ -106,6 +106,8 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     struct job *j = s->owner->j;
     int code = cause_exit_code(status);
     log_debug("spawned job of process %d has ended with status %d", (int)pid, code);
+    if (s->link)
+        link_receive(s->link);
     bool never_ran = code == 0 || (code >= EXIT_CANNOT_START && code < 128);
     if (code == 0 && !s->answered && !s->kill_ms)
         log_error("rank %u spawned '%.200s', which has ended without calling MPI_Init",

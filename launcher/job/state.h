@@ -156,6 +156,10 @@ struct job {
     unsigned left; /* hosts on which ranks that exited well have left processes */
     int verdict;   /* exit code without a cause; set by plug-ins */
 
+    struct job_spawned {
+        unsigned running, ended;
+    } spawned; /* of a plug-in: jobs that ranks have spawned, and those that these have */
+
     struct job_ending {
         struct event *timeout, *report_timer; /* owned */
         int64_t timeout_at_ms; /* when --timeout will have passed; 0: it does not run */

@@ -2,6 +2,7 @@
 """Unmodified MPI programs over several hosts: PMIx and PMI between the agents."""
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -86,17 +87,21 @@ class OpenMpi(MpiHosts):
         )
         self.assert_ended(launched, 0)
 
-    def spawn(self, what, **env):
+    def spawn(self, what, *options, **env):
         return self.run_to_end(
-            "-H", self.hosts(1, slots=1) + "," + self.hosts(2, slots=3), "-np", 2, self.program(mpi.OPENMPI), what,
+            *options, "-H", self.hosts(1, slots=1) + "," + self.hosts(2, slots=3), "-np", 2, self.program(mpi.OPENMPI), what,
             env={**OVER_HOSTS, **env}, deadline=120.0)
 
     def test_ranks_spawn_on_all_hosts(self):
         """On two free slots, and one more; or where the program says."""
         for env, places in (({}, (1, 2, 2)), ({"SPAWN_HOST": hosts.node(2)}, (2, 2, 2))):
             with self.subTest(env):
-                launched = self.spawn("spawn-some", **env)
+                launched = self.spawn("spawn-some", "--events", "fd:2", **env)
                 self.assert_ended(launched, 0)
+                nodes = [e["nodes"] for e in map(json.loads, re.findall("^{.*", launched.err, re.M))
+                         if e["event"] == "spawned_start"]
+                self.assertEqual(nodes, [[{"host": hosts.node(n), "ranks": places.count(n)}
+                                          for n in sorted(set(places))]])
                 said = [line.partition("] ")[2] for line in launched.out.splitlines()]
                 self.assertEqual(sorted(line for line in said if line.startswith("spawned ")),
                                  [f"spawned {r} of 3 on {hosts.node(n)}" for r, n in enumerate(places)])

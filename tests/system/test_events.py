@@ -4,10 +4,12 @@ import json
 import os
 import pathlib
 import re
+import signal
 
 import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+CLIENT = str(ROOT / "tests/system/programs/pmi_client.py")
 TYPES = {"integer": int, "number": (int, float), "string": str, "boolean": bool, "list": list,
          "object": dict, "null": type(None)}
 
@@ -189,6 +191,68 @@ class Events(launch.LaunchTest):
             self.assertEqual(done.err.count("'/dev/full' (--events): No space left on device; "
                                             "events from here on are lost\n"), 1, done.err)
             self.assertEqual(done.err.count("\n"), 1 + (code == 3), done.err)
+
+    def read(self, *names):
+        """Events of these names so far."""
+        with open(self.file, encoding="utf-8") as f:
+            whole = [line for line in f.read().splitlines(keepends=True) if line.endswith("\n")]
+        return [e for e in self.check(whole) if e["event"] in names]
+
+    def test_a_job_that_a_rank_spawns(self):
+        events, done = self.events("-np", 2, "python3", CLIENT, "spawn2")
+        names = [e["event"] for e in events if e["event"].startswith("spawned") or e["event"] == "end"]
+        self.assertEqual(names, ["spawned_start", "spawned_end", "end"], done.err)
+        start, end, _ = [e for e in events if e["event"] in names]
+        self.assertEqual((start["number"], start["rank"], start["ranks"]), ("1", 0, 3))
+        self.assertEqual([n["ranks"] for n in start["nodes"]], [3])
+        self.assertEqual([n["host"] for n in start["nodes"]], [n["host"] for n in events[1]["nodes"]])
+        self.assertEqual([w for w in start["command"] if w in (CLIENT, "; =", ":")], [CLIENT, "; =", ":", ":", CLIENT])
+        self.assertNotEqual(start["id"], start["job"])
+        self.assertEqual((end["number"], end["rank"], end["ranks"], end["code"]), ("1", 0, 3, 0))
+        self.assertLess(0, end["run_s"])
+        self.assertLess(end["run_s"], events[-1]["total_s"])
+
+    def start_nested(self, *options):
+        """Rank 0 spawns job 1, rank 0 of which spawns job 1.1. Job 1.1 waits for the file "0"."""
+        run = [["python3", CLIENT, "run", self.path(str(n))] for n in range(3)]
+        job = self.start("--events", self.file, *options, "-np", 1, *run[2], *run[1], *run[0])
+        self.wait_for(job, "[1:0] rc 0")
+        self.assertTrue(launch.wait_until(lambda: len(self.read("spawned_start")) == 2), job.err)
+        return job
+
+    def test_jobs_that_spawned_ones_spawn(self):
+        job = self.start_nested()
+        self.assertEqual([(e["number"], e["rank"], e["ranks"]) for e in self.read("spawned_start")],
+                         [("1", 0, 1), ("1.1", 0, 1)])
+        for go, number in (("0", "1.1"), ("1", "1")):
+            self.write(go, "")
+            self.assertTrue(launch.wait_until(lambda n=number: n in [e["number"] for e in self.read("spawned_end")]))
+            self.assertEqual([(e["number"], e["code"]) for e in self.read("spawned_end")][-1], (number, 0))
+        self.write("2", "")
+        job.wait()
+        self.assert_ended(job, 0)
+
+    def test_spawned_jobs_that_are_stopped(self):
+        metrics = self.path("job.prom")
+        job = self.start_nested("--metrics", metrics)
+        self.end_by(job, signal.SIGTERM, 143)
+        self.assertEqual([(e["number"], e["code"]) for e in self.read("spawned_end") if e["number"] == "1"],
+                         [("1", 143)])
+        text = pathlib.Path(metrics).read_text(encoding="utf-8")
+        self.assertIn('ddprun_spawned_jobs{state="running"} 0\nddprun_spawned_jobs{state="ended"} 2\n', text)
+
+    def test_spawned_jobs_whose_ranks_do_not_start_or_fail(self):
+        self.write("go", "")
+        for words, answer, code, end, runs in ((["/nowhere/x"], "rc -1\n", 0, 127, False),
+                                               (["true"], "rc -1\n", 0, 0, True),
+                                               (["sh", "-c", "exit 3"], "", 3, 3, True)):
+            with self.subTest(words):
+                self.file = self.path(words[-1].replace("/", "_"))
+                events, done = self.events("-np", 1, "python3", CLIENT, "run", self.path("go"), *words, code=code)
+                self.assertEqual(done.out, answer)
+                ends = [e for e in events if e["event"] == "spawned_end"]
+                self.assertEqual([(e["code"], e["run_s"] is not None) for e in ends], [(end, runs)])
+                self.assertEqual(sum(e["event"] == "spawned_start" for e in events), runs)
 
     def test_the_page_has_what_the_source_has(self):
         found = set()

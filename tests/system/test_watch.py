@@ -309,10 +309,24 @@ class Metrics(WatchTest):
         self.assertTrue(launch.wait_until(complete), found)
         self.assertEqual(found["ddprun_ranks"]['{state="running"}'], 2)
         self.assertEqual(found["ddprun_restarts_total"], {"": 0})
+        self.assertEqual(found["ddprun_spawned_jobs"], {'{state="running"}': 0, '{state="ended"}': 0})
         self.assertEqual(found["ddprun_recovery_seconds_total"], {"": 0})
         with self.assertRaises(urllib.error.HTTPError):
             fetch(f"http://127.0.0.1:{port}/api/status")
         self.stop(job)
+
+    def test_jobs_that_ranks_spawn(self):
+        port = launch.free_port()
+        client = pathlib.Path(__file__).parent / "programs" / "pmi_client.py"
+        job = self.start("-np", 1, "--metrics", f"127.0.0.1:{port}",
+                         "python3", client, "run", self.path("1"), "python3", client, "run", self.path("0"))
+        for running, ended, go in (1, 0, "0"), (0, 1, "1"):
+            wanted = {'{state="running"}': running, '{state="ended"}': ended}
+            self.assertTrue(launch.wait_until(
+                lambda wanted=wanted: self.metrics(port).get("ddprun_spawned_jobs") == wanted))
+            self.write(go, "")
+        job.wait()
+        self.assert_ended(job, 0)
 
     @launch.needs_gpus
     def test_gpus(self):

@@ -231,10 +231,11 @@ void status_write(const struct job *j, int64_t whole_ns, int64_t recover_ns,
     evbuffer_add_printf(
         out,
         "{\"is\":\"status\",\"job\":\"%s\",\"pid\":%d,\"state\":\"%s\","
-        "\"t\":%.3f,\"whole_s\":%.3f,\"recover_s\":%.3f,\"attempt\":%d,\"attempts\":%d",
+        "\"t\":%.3f,\"whole_s\":%.3f,\"recover_s\":%.3f,\"attempt\":%d,\"attempts\":%d,"
+        "\"spawned_running\":%u,\"spawned_ended\":%u",
         j->job.id, (int)getpid(), state_name(j), (double)(now_ns() - j->created_ns) / 1e9,
         (double)whole_ns / 1e9, (double)recover_ns / 1e9, j->restart.attempt + 1,
-        restart_attempts(&j->restart));
+        restart_attempts(&j->restart), j->spawned.running, j->spawned.ended);
     put_text(out, "command", command);
     put_text(out, "failure", j->cause.kind != CAUSE_NONE ? j->cause.text : NULL);
     put_hosts(j, nodes, out);

@@ -45,11 +45,14 @@ struct spawned_job {
     struct link *link;             /* owned; NULL: closed */
     unsigned node;                 /* of the rank */
     struct msg_spawn_result asked; /* `job` NULL; what the answer repeats */
-    int number;                    /* from 1 */
+    char *number;                  /* owned: "2"; "1.2": spawned by job 1 */
     bool answered;                 /* the rank has been: its ranks are in MPI */
     int64_t kill_ms;               /* when to kill it; 0: it need not end */
     char *name;                    /* owned: the first program */
-    char *id;                      /* owned: of the job; NULL: not known yet */
+    char *id;                      /* owned: of the job; NULL: its ranks do not run */
+    int64_t started_ns;            /* when all ran */
+    json_t *fields;                /* owned: of its first event */
+    unsigned running;              /* it and those it has spawned: without last event */
     int *ranks_on;                 /* owned: by node of this job */
     struct spawned_job *prev, *next;
 };
@@ -60,6 +63,84 @@ struct spawn_state {
     int count;                /* of all that were started */
     struct link *parent; /* owned: to the ddprun that has started this one, or NULL */
 };
+
+/* --- events ------------------------------------------------------------------------- */
+
+static json_t *describe(const struct spawned_job *s, const struct msg_spawn *m)
+{
+    const struct job *j = s->owner->j;
+    json_t *command = json_array(), *nodes = json_array();
+    int n = 0;
+    for (uint32_t i = 0; i < m->nprograms; i++) {
+        const struct strv *argv = &m->programs[i].argv;
+        if (i > 0)
+            json_array_append_new(command, json_string(":"));
+        for (size_t w = 0; w < argv->n; w++)
+            json_array_append_new(command, event_text(argv->v[w]));
+    }
+    for (size_t i = 0; i < j->alloc->nnodes; i++) {
+        const char *host = j->alloc->nodes[i].name;
+        int on = s->ranks_on[i];
+        n += on;
+        if (on > 0)
+            json_array_append_new(
+                nodes, json_pack("{s:o, s:i}", "host", event_text(host), "ranks", on));
+    }
+    return json_pack("{s:s, s:i, s:o, s:i, s:o}", "number", s->number, "rank",
+                     (int)m->rank, "command", command, "ranks", n, "nodes", nodes);
+}
+
+/* Of this spawned job, or of one that it has spawned; also for the ddprun that has
+ * started this one. */
+static void emit(struct spawned_job *s, bool ended, json_t *fields)
+{
+    struct job *j = s->owner->j;
+    bool ran = !json_is_null(json_object_get(fields, "run_s"));
+    int change = !ended ? 1 : ran ? -1 : 0;
+    s->running += (unsigned)change;
+    j->spawned.running += (unsigned)change;
+    j->spawned.ended += ended;
+    OWNED char *text = s->owner->parent ? json_dumps(fields, JSON_COMPACT) : NULL;
+    if (text)
+        link_send_msg(s->owner->parent, 0, MSG(spawn_event, ended, text));
+    if (ended)
+        event_emit(j, "spawned_end", "O", fields);
+    else
+        event_emit(j, "spawned_start", "O", fields);
+}
+
+static void emit_start(struct spawned_job *s)
+{
+    s->started_ns = now_ns();
+    json_object_set_new(s->fields, "id", json_string(s->id));
+    emit(s, false, s->fields);
+}
+
+/* `code`: NULL if it is not known; taken over. */
+static void emit_end(struct spawned_job *s, json_t *code)
+{
+    struct job_spawned *count = &s->owner->j->spawned;
+    json_t *run_s = s->id ? json_real((double)(now_ns() - s->started_ns) / 1e9) : NULL;
+    json_auto_t *fields = json_pack("{s:o?, s:o?}", "code", code, "run_s", run_s);
+    static const char *const same[] = {"number", "rank", "ranks"};
+    for (size_t i = 0; i < ARRAY_LEN(same); i++)
+        json_object_set(fields, same[i], json_object_get(s->fields, same[i]));
+    emit(s, true, fields);
+    count->running -= s->running; /* it was stopped: their ends were not reported */
+    count->ended += s->running;
+}
+
+static void handle_event(struct spawned_job *s, const struct frame *f)
+{
+    struct msg_spawn_event m;
+    struct ddp_err err;
+    if (msg_spawn_event_unpack(f, &m, &err) < 0)
+        return;
+    json_auto_t *fields = json_loads(m.fields, 0, NULL);
+    if (json_is_object(fields))
+        emit(s, m.ended, fields);
+    msg_spawn_event_finish(&m);
+}
 
 /* --- the end of a spawned job ------------------------------------------------------- */
 
@@ -74,6 +155,8 @@ static void spawned_free(struct spawned_job *s)
 {
     DL_DELETE(s->owner->jobs, s);
     link_close(s->link);
+    json_decref(s->fields);
+    free(s->number);
     free(s->name);
     free(s->id);
     free(s->ranks_on);
@@ -108,6 +191,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
     log_debug("spawned job of process %d has ended with status %d", (int)pid, code);
     if (s->link)
         link_receive(s->link);
+    emit_end(s, json_integer(code));
     bool never_ran = code == 0 || (code >= EXIT_CANNOT_START && code < 128);
     if (code == 0 && !s->answered && !s->kill_ms)
         log_error("rank %u spawned '%.200s', which has ended without calling MPI_Init",
@@ -120,7 +204,7 @@ static void on_exit_of(pid_t pid, int status, int64_t at_ns, const struct rusage
                                    .code = code,
                                    .at_ns = at_ns,
                                    .text = how_failed(s, status)});
-    if (s->id)
+    if (s->answered)
         job_send(j, NODE_ALL, MSG(spawn_ended, s->id));
     spawned_free(s);
     job_check(j);
@@ -167,12 +251,18 @@ static void on_frame(struct link *l, const struct frame *f, void *arg)
     struct ddp_err err;
     if (f->type == MSG_RELATED)
         pass_frame(s->owner, l, f);
+    if (f->type == MSG_SPAWN_EVENT)
+        handle_event(s, f);
     if (f->type != MSG_SPAWN_STARTED || msg_spawn_started_unpack(f, &m, &err) < 0)
         return;
-    s->answered = true;
-    answer(s, m.id);
-    free(s->id);
-    s->id = msg_take(&m.id);
+    if (!s->id) {
+        s->id = msg_take(&m.id);
+        emit_start(s);
+    }
+    if (m.ready) {
+        s->answered = true;
+        answer(s, s->id);
+    }
     msg_spawn_started_finish(&m);
 }
 
@@ -221,14 +311,11 @@ static void set_lines(struct strv *env, const char *name, const struct strv *lin
     strv_env_set(env, name, text);
 }
 
-static void push_variables(struct strv *env, const struct spawn_state *g,
+static void push_variables(struct strv *env, const struct spawned_job *s,
                            const char *hosts, const struct msg_spawn *m)
 {
-    const char *own = g->j->opts->spawn_number;
-    OWNED char *number =
-        own ? xasprintf("%s.%d", own, g->count) : xasprintf("%d", g->count);
     strv_push_all(env, environ);
-    strv_env_set(env, SPAWNED_NUMBER, number);
+    strv_env_set(env, SPAWNED_NUMBER, s->number);
     strv_env_set(env, SPAWNED_HOSTS, hosts);
     strv_env_set(env, SPAWNED_WDIR, m->programs[0].wdir);
     strv_env_set(env, SPAWNED_WAITS, m->waits ? "1" : NULL);
@@ -250,7 +337,7 @@ static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
     strv_pushf(&argv, "%u", (unsigned)push_programs(&words, &apps, m));
     strv_push(&argv, "--");
     strv_push_all(&argv, words.v);
-    push_variables(&env, s->owner, hosts, m);
+    push_variables(&env, s, hosts, m);
     set_lines(&env, SPAWNED_APPS, &apps);
     if (!self || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(err, "cannot start another ddprun");
@@ -293,9 +380,12 @@ static void start_spawned(struct spawn_state *g, unsigned node, const struct msg
     struct job *j = g->j;
     struct ddp_err err;
     struct spawned_job *s = xcalloc(1, sizeof *s);
+    const char *own = j->opts->spawn_number;
+    g->count++;
     *s = (struct spawned_job){.owner = g,
                               .node = node,
-                              .number = ++g->count,
+                              .number = own ? xasprintf("%s.%d", own, g->count)
+                                            : xasprintf("%d", g->count),
                               .asked = {m->service, m->rank, m->id},
                               .name = xstrdup(m->programs[0].argv.v[0])};
     s->ranks_on = xcalloc(j->alloc->nnodes, sizeof *s->ranks_on);
@@ -311,6 +401,7 @@ static void start_spawned(struct spawn_state *g, unsigned node, const struct msg
     if (hosts && start_ddprun(s, m, hosts, &err) == 0) {
         log_info("rank %u spawns %u of '%s' on %s", m->rank, (unsigned)n, s->name,
                  *hosts ? hosts : "this host");
+        s->fields = describe(s, m);
         job_share_terminal(j);
         return;
     }
@@ -360,10 +451,10 @@ static void on_parent_closed(struct link *l, const char *why, void *arg)
 
 static const struct link_events parent_events = {on_parent_frame, on_parent_closed};
 
-static void tell_parent(struct spawn_state *g)
+static void tell_parent(struct spawn_state *g, bool ready)
 {
     if (g->parent)
-        link_send_msg(g->parent, 0, MSG(spawn_started, g->j->job.id));
+        link_send_msg(g->parent, 0, MSG(spawn_started, g->j->job.id, ready));
 }
 
 /* --- life --------------------------------------------------------------------------- */
@@ -415,6 +506,7 @@ static void on_tick(void *state)
             kill(s->pid, SIGKILL);
         if (late_ms > END_MS) {
             reap_forget(g->j->reap, s->pid);
+            emit_end(s, NULL);
             spawned_free(s);
             job_check(g->j);
         }
@@ -424,15 +516,14 @@ static void on_tick(void *state)
 static void on_ranks_started(void *state)
 {
     struct spawn_state *g = state;
-    if (!g->j->opts->spawn_waits)
-        tell_parent(g);
+    tell_parent(g, !g->j->opts->spawn_waits);
 }
 
 static void on_ranks_in_mpi(void *state)
 {
     struct spawn_state *g = state;
     if (g->j->opts->spawn_waits)
-        tell_parent(g);
+        tell_parent(g, true);
 }
 
 /* Before it stops it stops its ranks. Signals that would end one that has just begun come
@@ -462,7 +553,7 @@ static void on_waits(void *state, json_t *list)
     const struct spawned_job *s;
     DL_FOREACH (((struct spawn_state *)state)->jobs, s) {
         OWNED char *text = xasprintf("rank %u waits in MPI_Comm_spawn for '%.200s', "
-                                     "spawned job %d",
+                                     "spawned job %s",
                                      s->asked.rank, s->name, s->number);
         if (!s->answered)
             json_array_append_new(

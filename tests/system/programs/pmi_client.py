@@ -197,6 +197,22 @@ def spawn_deaf():
     print("left", flush=True)
 
 
+def spawn_words():
+    """run FILE [WORDS...]: rank 0 spawns WORDS as one process; then all wait for FILE."""
+    file, words = sys.argv[2], sys.argv[3:]
+    assert ask_1("cmd=init pmi_version=1 pmi_subversion=1")["rc"] == "0"
+    if words and os.environ["PMI_RANK"] == "0":
+        rc = ask_1("\n".join(["mcmd=spawn", "nprocs=1", f"execname={words[0]}", "totspawns=1", "spawnssofar=1",
+                              *(f"arg{i}={w}" for i, w in enumerate(words[1:], 1)), f"argcnt={len(words) - 1}",
+                              "endcmd"]))["rc"]
+        print("rc", rc, flush=True)
+    ask_1("cmd=finalize")
+    for _ in range(600):
+        if os.path.exists(file):
+            break
+        time.sleep(0.1)
+
+
 ARGS = os.path.abspath(__file__), sys.argv[1]
 
 
@@ -248,6 +264,7 @@ def rubbish(begins, goes_on):
     "2": second,
     "spawn1": spawn_1,
     "spawn2": spawn_2,
+    "run": spawn_words,
     "deaf": spawn_deaf,
     "late": late,
     "lines": lambda: rubbish(b"", b"\0\xff=;cmd \n\n" * 10 + b"x" * 200000),

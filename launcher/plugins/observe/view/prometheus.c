@@ -183,6 +183,12 @@ static void write_job(const json_t *status, struct evbuffer *out)
     for (size_t s = 0; s < ARRAY_LEN(states); s++)
         evbuffer_add_printf(out, "ddprun_ranks{state=\"%s\"} %zu\n", states[s].name,
                             count_state(all, states[s].letters));
+    head(out, "ddprun_spawned_jobs", "gauge", "Jobs that ranks have spawned, by state");
+    evbuffer_add_printf(out,
+                        "ddprun_spawned_jobs{state=\"running\"} %lld\n"
+                        "ddprun_spawned_jobs{state=\"ended\"} %lld\n",
+                        int_of(status, "spawned_running"),
+                        int_of(status, "spawned_ended"));
 }
 
 static void write_series(const struct view *v, struct evbuffer *out)

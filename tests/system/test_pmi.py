@@ -2,6 +2,7 @@
 """PMI-1 and PMI-2, by a client of our own: no MPI is needed."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -38,6 +39,18 @@ class Pmi(launch.LaunchTest):
                                    env={"DDPRUN_OPTIONS": "--nnodes 1:2 --nproc-per-node 2"})
         self.assert_ended(launched, 0)
         self.assertEqual(sorted(launched.out.splitlines()), expected)
+
+    def test_a_rank_spawns_when_ddprun_was_replaced(self):
+        """As by an upgrade: the file is another one, and there may be none."""
+        for then in "mv other ddprun", "rm ddprun":
+            with self.subTest(then):
+                ddprun = shutil.copy(launch.DDPRUN, self.path("ddprun"))
+                self.write("other", "#!/bin/false\n", 0o755)
+                launched = self.run_to_end(
+                    "-np", 1, "sh", "-c", f'{then}; exec "$@"', "sh", "python3", self.client, "run", self.path(),
+                    "python3", self.client, "run", self.path(), command=[ddprun], cwd=self.path())
+                self.assert_ended(launched, 0)
+                self.assertEqual(launched.out, "rc 0\n")
 
     def test_a_second_signal_ends_at_once_what_is_spawned(self):
         launched = self.start("-np", 1, "--grace", "100s", "python3", self.client, "deaf")

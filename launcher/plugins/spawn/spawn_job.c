@@ -339,9 +339,10 @@ static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
     strv_push_all(&argv, words.v);
     push_variables(&env, s, hosts, m);
     set_lines(&env, SPAWNED_APPS, &apps);
-    if (!self || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         return err_errno(err, "cannot start another ddprun");
-    struct child_spec spec = {.path = self,
+    /* no path, if another file has taken its place: this version is started, too */
+    struct child_spec spec = {.path = self ? self : "/proc/self/exe",
                               .argv = argv.v,
                               .env = env.v,
                               .in = -1,

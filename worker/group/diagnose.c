@@ -120,7 +120,8 @@ static void map_file(void)
 {
     SCOPED(close_fd) int fd = getenv("DDPRUN_ARRIVALS") ? open_file("arrivals") : -1;
     struct arrivals_file *f = MAP_FAILED;
-    if (fd >= 0 && ftruncate(fd, sizeof *f) == 0)
+    /* with its memory: to write where /dev/shm has none left would end this process */
+    if (fd >= 0 && posix_fallocate(fd, 0, sizeof *f) == 0)
         f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (f != MAP_FAILED) {
         f->room = ARRIVALS;
@@ -142,13 +143,6 @@ void arrivals_open(struct ddp_group *g)
 void arrivals_note(const struct ddp_group *g)
 {
     struct arrivals_file *f = atomic_load_explicit(&file, memory_order_relaxed);
-    if (!f)
-        return;
-    uint64_t at = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed);
-    struct arrival_entry *e = &f->entry[at % ARRIVALS];
-    atomic_store_explicit(&e->number, 0, memory_order_release);
-    atomic_thread_fence(memory_order_release);
-    e->group = g->id;
-    e->at_ns = now_ns();
-    atomic_store_explicit(&e->number, g->number, memory_order_release);
+    if (f)
+        arrivals_add(f, g->id, g->number, now_ns());
 }

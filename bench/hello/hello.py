@@ -12,7 +12,8 @@ search for other transports. --realtime (root): SCHED_RR, so that what else the 
 shows; MPICH is left out then, its ranks spin without giving way to each other. Without it
 mind that Linux deals out time by session (sched_autogroup), and each rank of Hydra has one.
 --memory N: what N ranks cost, and what serves them. --spawn N: MPI_Comm_spawn of N processes by one
-rank of Open MPI, under mpirun and under ddprun.
+rank of Open MPI, under mpirun and under ddprun. --calls: what recording them for hang reports adds to calls
+of two ranks of each MPI.
 
 Ratios are medians of the rounds' own ratios: what else the machine does hits both sides.
 """
@@ -117,6 +118,23 @@ def spawn(build, n, rounds):
           f"{statistics.median(ours.init_ms):.0f} ms under ddprun: {ratio(ours.init_ms, theirs.init_ms)}")
 
 
+def calls(build, rounds):
+    for mpi in ("openmpi", "mpich"):
+        program = os.path.join(build, "bench", "hello", f"calls_{mpi}")
+        found = {"on": [], "off": []}
+        for _ in range(rounds if os.path.exists(program) else 0):
+            for wish, rows in found.items():
+                done = subprocess.run(
+                    [os.path.join(build, "launcher", "ddprun"), "--tag-output=off", "-np", "2", program],
+                    env={**os.environ, **QUICK, "DDPRUN_MPI_CALLS": wish}, stdin=subprocess.DEVNULL,
+                    capture_output=True, text=True, timeout=LIMIT, check=True)
+                rows.append([float(word) for word in done.stdout.split()])
+        for name, on, off in zip(("broadcast of nothing", "wait for nothing", "all-reduce of 4 bytes"),
+                                 zip(*found["on"]), zip(*found["off"])):
+            print(f"{mpi}, {name}: {statistics.median(on):.1f} ns, {statistics.median(off):.1f} if it is not "
+                  f"recorded; {ratio(on, off)}")
+
+
 def memory_of(pid):
     """Private and shared-out (PSS) KiB."""
     found = {}
@@ -177,9 +195,12 @@ def main():
     args.add_argument("--realtime", action="store_true")
     args.add_argument("--memory", type=int)
     args.add_argument("--spawn", type=int)
+    args.add_argument("--calls", action="store_true")
     args = args.parse_args()
     if args.memory:
         memory(args.build, args.memory)
+    elif args.calls:
+        calls(args.build, args.rounds)
     elif args.spawn:
         spawn(args.build, args.spawn, args.rounds)
     else:

@@ -23,6 +23,7 @@ static const char *const files[] = {"ddprun-agent",
                                     "ddprun-topo",
                                     "ddprun-pmix",
                                     "ddprun-diagnose",
+                                    "ddprun-mpi-calls.so",
                                     "ddprun-gpus",
                                     "ssh_config",
                                     "preload/sitecustomize.py"};

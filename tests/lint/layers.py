@@ -65,6 +65,8 @@ MAY = {
                                "launcher/opts.h"] + BASE,
     "launcher/tools/fetch": ["launcher/tools/tool.h", "launcher/opts.h"] + BASE,
     "launcher/plugins/observe/view": ["launcher/control"] + BASE,
+    # inside programs of MPI
+    "launcher/mpi_calls": BASE,
     # inside slurmstepd: the table of the contract, and the reader of Slurm's counts
     "spank": ["launcher/contract.h", "launcher/alloc/sched.h"] + BASE,
     "worker/gpu": BASE,

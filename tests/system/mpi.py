@@ -13,6 +13,7 @@ class Mpi:
     def __init__(self, name, compilers):
         self.name = name
         self.mpicc = next(filter(None, map(shutil.which, compilers)), None)
+        self.mpifort = self.mpicc and self.mpicc.replace("mpicc", "mpifort")
 
     def compile(self, folder, source="mpi_check.c"):
         program = os.path.join(folder, f"{source.rpartition('.')[0]}.{self.name}")

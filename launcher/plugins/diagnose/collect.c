@@ -10,6 +10,7 @@
 #include "common/duration.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "launcher/plugins/diagnose/mpi_trace.h"
 #include "launcher/plugins/diagnose/native.h"
 #include "launcher/plugins/diagnose/place.h"
 #include "launcher/plugins/diagnose/proc.h"
@@ -63,6 +64,14 @@ static void take_library(struct subject *s)
     OWNED char *text = s->stem ? rank_file(s->stem, "calls", 0, 1 << 20) : NULL;
     if (text)
         trace_of_library(text, wall_ns(), s->out);
+}
+
+static void take_mpi(struct subject *s)
+{
+    OWNED struct mpi_calls_file *f =
+        s->stem ? (void *)rank_file(s->stem, "mpi", 0, sizeof *f) : NULL;
+    if (f)
+        trace_of_mpi(f, now_ms(), s->out);
 }
 
 /* What it writes when it makes a process group. */
@@ -284,6 +293,8 @@ json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
         if (groups)
             take_groups(s, groups);
         take_trace(s, groups);
+        if (part != COLLECT_STACKS)
+            take_mpi(s);
         if (part == COLLECT_CALLS)
             json_object_set_new(s->out, "bytes",
                                 json_integer((json_int_t)s->trace.received));
@@ -313,22 +324,26 @@ static void note_age(const json_t *of, json_int_t *idle_ms)
 
 json_t *collect_idle(json_t *ranks)
 {
-    json_int_t idle_ms = -1, waiting = 0, known = 0;
+    json_int_t idle_ms = -1, waiting = 0, known = 0, blocked = 0;
     const json_t *rank, *call;
     size_t i, k;
     json_array_foreach (ranks, i, rank) {
-        const json_t *making = json_object_get(rank, "making");
+        const json_t *making = json_object_get(rank, "making"),
+                     *message = json_object_get(rank, "message");
         bool waits = making != NULL;
         if (making)
             note_age(making, &idle_ms);
+        if (message)
+            note_age(message, &idle_ms);
         json_array_foreach (json_object_get(rank, "calls"), k, call) {
             note_age(call, &idle_ms);
             waits |= is_false(call, "done");
         }
         waiting += waits;
+        blocked += waits || message;
         known += making || json_object_get(rank, "groups");
     }
     json_decref(ranks);
-    return json_pack("{s:I, s:I, s:I}", "idle_ms", idle_ms, "waiting", waiting, "known",
-                     known);
+    return json_pack("{s:I, s:I, s:I, s:I}", "idle_ms", idle_ms, "waiting", waiting,
+                     "known", known, "blocked", blocked);
 }

@@ -9,9 +9,11 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
+#include "common/elf_file.h"
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/mpi_calls.h"
 #include "common/sock.h"
 #include "common/write_all.h"
 #include "launcher/agent/ranks.h"
@@ -75,6 +77,7 @@ struct diagnose {
     char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no GPUs, or no port */
     char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
     char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
+    bool mpi, unfit; /* a program is MPI's; one cannot load a library of ours */
     struct rank_question questions[QUESTIONS];
 };
 
@@ -213,6 +216,70 @@ static void record_calls(const struct msg_job *job, struct strv *env)
         strv_env_set(env, sizes[0], "64");
 }
 
+/* Of a program's file, as far as ddprun-mpi-calls.so is concerned. */
+struct seen {
+    bool mpi, unfit;
+};
+
+static bool needs_mpi(const struct elf *elf)
+{
+    for (size_t i = 0; i < elf->needs.n; i++) {
+        if (strncmp(elf->needs.v[i], "libmpi", strlen("libmpi")) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The program needs MPI, or a library of it does. The library of a sanitizer has to be
+ * the first one; musl's linker cannot load ours. */
+static void *diagnose_examine(const char *path, const struct strv *env)
+{
+    static const char *const sanitizers[] = {"libasan.", "libtsan.", "liblsan.",
+                                             "libubsan.", "libhwasan."};
+    struct seen *s = xcalloc(1, sizeof *s);
+    SCOPED(elf_finish) struct elf elf = {0};
+    if (elf_read(path, &elf) < 0)
+        return s;
+    s->unfit = elf.interpreter && strstr(elf.interpreter, "musl");
+    s->mpi = needs_mpi(&elf);
+    for (size_t i = 0; i < elf.needs.n; i++) {
+        for (size_t k = 0; k < ARRAY_LEN(sanitizers); k++)
+            s->unfit |= strstr(elf.needs.v[i], sanitizers[k]) != NULL;
+        SCOPED(elf_finish) struct elf library = {0};
+        OWNED char *file =
+            s->mpi ? NULL
+                   : elf_find(path, &elf, strv_env_get(env, "LD_LIBRARY_PATH"),
+                              elf.needs.v[i]);
+        s->mpi |= file && elf_read(file, &library) == 0 && needs_mpi(&library);
+    }
+    return s;
+}
+
+static int diagnose_program(void *state, const char *path, const void *seen,
+                            struct ddp_err *err)
+{
+    struct diagnose *d = state;
+    const struct seen *file = seen;
+    d->mpi |= file->mpi;
+    d->unfit |= file->unfit;
+    return 0;
+}
+
+/* The rank takes it out of the variable again. */
+static void record_mpi(const struct diagnose *d, struct strv *env)
+{
+    const char *wish = strv_env_get(env, MPI_CALLS_WISH);
+    bool on = wish && strcmp(wish, "on") == 0, off = wish && strcmp(wish, "off") == 0;
+    if (off || d->unfit || (!on && !d->mpi))
+        return;
+    const char *others = strv_env_get(env, "LD_PRELOAD");
+    OWNED char *file = installed_file(INSTALLED_PROGRAM, "ddprun-mpi-calls.so", R_OK);
+    if (!file || strpbrk(file, ": ")) /* which separate names */
+        return;
+    OWNED char *list = xasprintf("%s%s%s", file, others ? ":" : "", others ? others : "");
+    strv_env_set(env, "LD_PRELOAD", list);
+}
+
 /* The rank removes our folder from its PYTHONPATH again; a slash at its end
  * distinguishes an empty one from none. */
 static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
@@ -223,6 +290,7 @@ static void diagnose_rank_env(void *state, uint32_t local, struct strv *env)
         return;
     OWNED char *stem = xasprintf("%s/%u", d->folder, d->agent->share.ranks[local].rank);
     strv_env_set(env, "DDPRUN_DIAGNOSE", stem);
+    record_mpi(d, env);
     if (!d->nccl)
         d->nccl = xstrdup(strv_env_get(env, "NCCL_RAS_ADDR"));
     if (!d->python)
@@ -442,6 +510,8 @@ const struct agent_plugin diagnose_agent = {
     .init = diagnose_init,
     .fini = diagnose_fini,
     .prepare = diagnose_prepare,
+    .examine = diagnose_examine,
+    .program = diagnose_program,
     .rank_facts = diagnose_rank_facts,
     .rank_env = diagnose_rank_env,
     .ranks_over = diagnose_ranks_over,

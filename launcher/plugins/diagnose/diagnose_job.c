@@ -151,15 +151,16 @@ static bool is_hang(const struct diagnose *d, int64_t wait_ms, int64_t stopped_m
     return ms >= after_ms && (!d->reported_ms || wait_ms < now_ms() - d->reported_ms);
 }
 
-/* All brief answers are there: {"idle_ms", "waiting", "known"} of each node. Time in
- * which we did not run is no part of --hang-after: the ranks were stopped as well,
- * perhaps. */
+/* All brief answers are there (collect_idle()). Ranks wait for messages in healthy jobs,
+ * too, while others compute: only if all of them wait is that a hang. Time in which we
+ * did not run is no part of --hang-after: the ranks were stopped as well, perhaps. */
 static void evaluate_brief(struct diagnose *d)
 {
     int64_t idle_ms = INT64_MAX, left_ms = d->j->opts->hang_after_ms;
     int64_t late_ms = heartbeat_late_ms(d->j->beats.heartbeat),
             stopped_ms = late_ms - d->late_ms;
     bool waiting = false;
+    json_int_t blocked = 0;
     for (size_t i = 0; i < d->j->alloc->nnodes; i++) {
         struct evbuffer *text = d->answers[i].text;
         size_t n = text ? evbuffer_get_length(text) : 0;
@@ -169,10 +170,12 @@ static void evaluate_brief(struct diagnose *d)
         if (int_of(o, "known") > 0 && idle >= 0)
             idle_ms = idle < idle_ms ? idle : idle_ms;
         waiting |= int_of(o, "waiting") > 0;
+        blocked += int_of(o, "blocked");
     }
     drop_answers(d);
     d->late_ms = late_ms;
     bool hangs = idle_ms != INT64_MAX && is_hang(d, idle_ms, stopped_ms, &left_ms);
+    waiting |= blocked == d->j->plan->nranks;
     if ((hangs && waiting) || is_hang(d, longest_wait_ms(d), stopped_ms, &left_ms)) {
         d->reported_ms = now_ms();
         inquire(d, REASON_HANG);

@@ -13,8 +13,8 @@
 
 /* Parts of paths. "<frozen" and the like are Python's own. */
 static const char *const library_paths[] = {
-    "/site-packages/", "/dist-packages/", "/lib/python",    "<frozen ",
-    "/sysdeps/",       "/usr/include/",   "/preload/rank/", NULL,
+    "/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/sysdeps/",
+    "/usr/include/",   "/preload/rank/",  "/mpi_calls.def", NULL,
 };
 /* Path prefixes of the C library's own sources. */
 static const char *const c_library_paths[] = {
@@ -46,9 +46,9 @@ static const char *const native_libraries[] = {
 /* The same: files of libraries, the system's and MPI's wherever that is installed. */
 static const char *const native_modules[] = {"/lib/", "/lib32/", "/lib64/", "/usr/lib",
                                              NULL};
-static const char *const native_files[] = {"libmpi",    "libopen-", "libpmix",
-                                           "libprrte",  "libevent", "libuc",
-                                           "libfabric", "libnccl",  NULL};
+static const char *const native_files[] = {
+    "libmpi", "libopen-",  "libpmix", "libprrte",         "libevent",
+    "libuc",  "libfabric", "libnccl", "ddprun-mpi-calls", NULL};
 
 /* Each list ends with NULL. */
 static bool contains(const char *text, const char *const *parts)

@@ -18,7 +18,7 @@ enum { SHARED_SIZE = 256 << 10, PIECE_MIN = 64 << 10 };
 
 static bool tells_target(const char *suffix)
 {
-    static const char *const suffixes[] = {"stacks", "calls", "arrivals"};
+    static const char *const suffixes[] = {"stacks", "calls", "arrivals", "mpi"};
     for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
         if (strcmp(suffix, suffixes[i]) == 0)
             return true;

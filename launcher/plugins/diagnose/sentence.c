@@ -92,13 +92,16 @@ void print_operands(const json_t *call, FILE *f)
 
 bool is_default(const json_t *group)
 {
-    return is_text(group, "name", "default_pg");
+    return is_text(group, "name", "default_pg") || is_true(group, "all");
 }
 
 void print_group(const json_t *group, FILE *f)
 {
-    const char *id = text_of(group, "id"), *name = text_of(group, "name");
-    if (is_default(group))
+    const char *id = text_of(group, "id"), *name = text_of(group, "name"),
+               *text = text_of(group, "text");
+    if (text)
+        fputs(text, f);
+    else if (is_default(group))
         fputs("the default group", f);
     else if (name && *name && strcmp(name, "undefined") != 0)
         fprintf(f, "group '%s'", name);
@@ -116,6 +119,14 @@ void print_line(const struct place *at, FILE *f)
     place_print(&line, f);
 }
 
+void print_peer(const json_t *rank, FILE *f)
+{
+    const json_t *message = json_object_get(rank, "message");
+    if (json_object_get(message, "peer"))
+        fprintf(f, " for rank %lld (tag %lld)", (long long)int_of(message, "peer"),
+                (long long)int_of(message, "tag"));
+}
+
 /* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
 static void print_whereabouts(const struct view *v, FILE *f)
 {
@@ -126,6 +137,7 @@ static void print_whereabouts(const struct view *v, FILE *f)
         fprintf(f, "%s by a signal", v->state);
     } else if (v->at.op) {
         fprintf(f, "waiting in %s", v->at.op);
+        print_peer(v->is, f);
         print_line(&v->at, f);
     } else if (v->at.function) {
         place_print(&v->at, f);

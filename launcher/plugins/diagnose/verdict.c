@@ -10,6 +10,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/group_order.h"
+#include "launcher/plugins/diagnose/messages.h"
 #include "launcher/plugins/diagnose/sentence.h"
 
 #include <stdint.h>
@@ -99,7 +100,11 @@ static bool same(const json_t *a, const json_t *b, const char *key)
 
 static bool same_call(const json_t *a, const json_t *b)
 {
-    return same(a, b, "op") && same(a, b, "types") && same(a, b, "root") &&
+    if (!same(a, b, "op") || !same(a, b, "root"))
+        return false;
+    if (json_object_get(a, "bytes"))
+        return same(a, b, "bytes"); /* names of types may differ */
+    return same(a, b, "types") &&
            (!compares_sizes(text_of(a, "op")) || same(a, b, "sizes"));
 }
 
@@ -212,7 +217,8 @@ static void print_waiting(const struct job_view *j, const json_t *group,
     print_line(&j->ranks[first].at, f);
 }
 
-/* The first number that some members have not entered, and others wait in. Ranks of which
+/* The first number that some members have not entered, and others wait in: of some
+ * collectives, as MPI's broadcasts, these may have finished earlier ones. Ranks of which
  * nothing is known count as absent. */
 static json_int_t awaited_number(const struct job_view *j)
 {
@@ -225,7 +231,8 @@ static json_int_t awaited_number(const struct job_view *j)
             waiting = v->done;
         unknown |= v->member && !v->known && !v->timed_out;
     }
-    return (unknown && waiting < entered ? waiting : entered) + 1;
+    bool waits = waiting < INT64_MAX && (unknown || waiting > entered);
+    return (waits ? waiting : entered) + 1;
 }
 
 static bool in_call(const struct view *v)
@@ -426,6 +433,20 @@ static void no_wait(struct job_view *j)
     j->kind = "none";
 }
 
+/* The call of MPI that it has recorded: where there is no debugger. NULL: none. */
+static const char *mpi_op(const json_t *rank)
+{
+    const json_t *call;
+    const char *op = text_of(json_object_get(rank, "message"), "op");
+    size_t i;
+    json_array_foreach (json_object_get(rank, "calls"), i, call) {
+        const char *its = text_of(call, "op");
+        if (!op && its && strncmp(its, "MPI_", 4) == 0 && is_false(call, "done"))
+            op = its;
+    }
+    return op;
+}
+
 static void open_views(struct job_view *j, const json_t *ranks)
 {
     const json_t *rank;
@@ -441,6 +462,7 @@ static void open_views(struct job_view *j, const json_t *ranks)
         bool ends = !exited && is_text(rank, "state", "exited");
         exited = ends ? state : exited;
         struct place at = place_of(rank);
+        at.op = at.op ? at.op : mpi_op(rank);
         /* one that is about to exit runs none of the user's code */
         bool fails = is_true(rank, "timed_out") && (exited || (!at.file && !at.op));
         *v = (struct view){.is = rank,
@@ -487,6 +509,8 @@ json_t *verdict(const json_t *ranks)
     if (!j.kind && json_array_size(j.sentences) > 0)
         find_cycle(&j);
     each_group(&j, find_complete);
+    if (!j.kind)
+        find_messages(&j);
     if (!j.kind)
         by_stacks(&j);
     if (!j.kind)

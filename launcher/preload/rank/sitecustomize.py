@@ -56,18 +56,27 @@ def register_stacks(path):
 
 
 class Finder:
-    """First in sys.meta_path until torch.distributed is imported; finds no module."""
+    """First in sys.meta_path until `found`, called with each name, returns True; finds no module."""
     __module__ = "ddprun"
 
-    def __init__(self, stem):
-        self.stem = stem
+    def __init__(self, found):
+        self.found = found
 
     def find_spec(self, name, path=None, target=None):
-        if name.startswith("torch.distributed."):
-            c10d = sys.modules.get("torch.distributed.distributed_c10d")
-            if hasattr(c10d, "_new_process_group_helper"):
-                sys.meta_path.remove(self)
-                watch_torch(c10d, self.stem)
+        if not self.found(name):
+            return None
+        at = sys.meta_path.index(self)
+        del sys.meta_path[at]  # who goes through the list leaves out the next one then
+        following = getattr(sys.meta_path[at], "find_spec", None) if at < len(sys.meta_path) else None
+        return following and following(name, path, target)
+
+
+def find_torch(stem, name):
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if not name.startswith("torch.distributed.") or not hasattr(c10d, "_new_process_group_helper"):
+        return False
+    watch_torch(c10d, stem)
+    return True
 
 
 def watch_torch(c10d, stem):
@@ -81,8 +90,26 @@ def watch_torch(c10d, stem):
         pass  # not installed
 
 
+def find_mpi(name):
+    """Before MPI's library is loaded: ours stands before its functions."""
+    if name != "mpi4py.MPI":
+        return False
+    library = os.path.join(os.path.dirname(os.path.dirname(here())), "ddprun-mpi-calls.so")
+    if os.environ.get("DDPRUN_MPI_CALLS") != "off":
+        try:
+            import ctypes
+            ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+        except (OSError, ImportError):
+            pass  # not installed: reports say less
+    return True
+
+
+def here():
+    return os.path.dirname(here.__code__.co_filename)
+
+
 def run_file(name):
-    path = os.path.join(os.path.dirname(run_file.__code__.co_filename), name)
+    path = os.path.join(here(), name)
     space = {}
     with open(path, encoding="utf-8") as f:
         exec(compile(f.read(), path, "exec"), space)
@@ -107,7 +134,8 @@ def set_up():
         if c10d:
             watch_torch(c10d, stem)
         else:
-            sys.meta_path.insert(0, Finder(stem))
+            sys.meta_path.insert(0, Finder(lambda name: find_torch(stem, name)))
+        sys.meta_path.insert(0, Finder(find_mpi))
     except (OSError, RuntimeError, ImportError):
         pass  # the folder is gone, or the signal is taken: a report has /proc only
 

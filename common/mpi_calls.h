@@ -1,0 +1,90 @@
+/* common/mpi_calls.h - the MPI calls that a rank is in: a file that it maps
+ *
+ * ddprun-mpi-calls.so writes it in a rank of MPI, to the file whose name begins with
+ * DDPRUN_DIAGNOSE; ddprun-diagnose reads it while the rank runs (doc/hangs.md).
+ *
+ * A communicator has one collective at a time, a thread one call that waits for messages.
+ * `call` is a row of common/mpi_calls.def. Times are of
+ * CLOCK_MONOTONIC_COARSE. A reader that comes between two stores sees parts of two calls:
+ * it is there for ranks that have not gone on for seconds.
+ */
+#ifndef COMMON_MPI_CALLS_H
+#define COMMON_MPI_CALLS_H
+
+#include <stdint.h>
+
+/* Of the user: "on", also where the program that ddprun starts is not MPI's, as a script;
+ * "off". */
+#define MPI_CALLS_WISH "DDPRUN_MPI_CALLS"
+
+enum { MPI_CALLS_VERSION = 1, MPI_CALLS_COMMS = 128, MPI_CALLS_THREADS = 8 };
+enum { MPI_CALLS_TYPE = 32, MPI_CALLS_NAME = 48, MPI_CALLS_MEMBERS = 128 };
+
+struct mpi_comm_record {
+    _Atomic uint64_t id;            /* the same on all its ranks; 0: not in use */
+    _Atomic uint64_t entered, done; /* numbers of its last collective, from 1 */
+    _Atomic int64_t at_ms;          /* when that was entered */
+    _Atomic uint32_t call;
+    int32_t root;   /* -1: it has none */
+    int64_t count;  /* of elements; -1: may differ between ranks */
+    uint32_t bytes; /* of an element */
+    char type[MPI_CALLS_TYPE];
+    char name[MPI_CALLS_NAME];
+    uint32_t size;
+    uint32_t all;                    /* its ranks are those of the job */
+    char members[MPI_CALLS_MEMBERS]; /* "0-3,8"; "": all, or too many to be listed */
+};
+
+struct mpi_wait_record {
+    _Atomic int64_t at_ms; /* when it was entered */
+    _Atomic uint32_t in;   /* 0: it has returned */
+    uint32_t call;
+    int32_t peer, tag; /* rank of the job; -1: any; -2: not known, or no rank */
+};
+
+struct mpi_calls_file {
+    uint32_t version, comms, threads;
+    struct mpi_wait_record wait[MPI_CALLS_THREADS];
+    struct mpi_comm_record comm[MPI_CALLS_COMMS];
+};
+
+/* --- the calls ---------------------------------------------------------------------- */
+
+enum mpi_call_kind {
+    MPI_CALL_COLLECTIVE,
+    MPI_CALL_STARTED,
+    MPI_CALL_MADE,
+    MPI_CALL_MESSAGE,
+    MPI_CALL_WAITING,
+    MPI_CALL_NAMED
+};
+
+struct mpi_call {
+    const char *name; /* "MPI_Barrier" */
+    enum mpi_call_kind kind;
+    int comm, root, count, type, made, peer, tag; /* indices of its arguments, or NO */
+};
+
+enum { NO = -1 };
+#define COLLECTIVE(name, fortran, n, comm, root, count, type) \
+    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, root, count, type, NO, NO, NO},
+#define STARTED(name, fortran, n, comm, root, count, type) \
+    {"MPI_" #name, MPI_CALL_STARTED, comm, root, count, type, NO, NO, NO},
+#define MADE(name, fortran, n, comm, made) \
+    {"MPI_" #name, MPI_CALL_MADE, comm, NO, NO, NO, made, NO, NO},
+#define MESSAGE(name, fortran, n, comm, peer, tag) \
+    {"MPI_" #name, MPI_CALL_MESSAGE, comm, NO, NO, NO, NO, peer, tag},
+#define WAITING(name, fortran, n) \
+    {"MPI_" #name, MPI_CALL_WAITING, NO, NO, NO, NO, NO, NO, NO},
+#define NAMED(name, n, comm) {"MPI_" #name, MPI_CALL_NAMED, comm, NO, NO, NO, NO, NO, NO},
+static const struct mpi_call mpi_calls[] = {
+#include "common/mpi_calls.def"
+};
+#undef COLLECTIVE
+#undef STARTED
+#undef MADE
+#undef MESSAGE
+#undef WAITING
+#undef NAMED
+
+#endif

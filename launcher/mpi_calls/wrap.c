@@ -1,0 +1,90 @@
+/* launcher/mpi_calls/wrap.c - stand before the calls of mpi_calls.def
+ *
+ * A library that is loaded before MPI's. It is no user of mpi.h: one file serves all
+ * MPIs, whose handles differ in type. On x86-64 and AArch64 an int, a handle or a pointer
+ * is passed in the same place as a long, and the upper half of an int is not looked at.
+ *
+ * Open MPI's Fortran calls PMPI_*, which is behind us: mpi_barrier_ is that of mpif.h and
+ * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls MPI_*.
+ */
+#include "common/mpi_calls.h"
+#include "launcher/mpi_calls/record.h"
+
+#include <stdatomic.h>
+
+enum {
+#define COLLECTIVE(name, ...) CALL_##name,
+#define STARTED               COLLECTIVE
+#define MADE                  COLLECTIVE
+#define MESSAGE               COLLECTIVE
+#define WAITING               COLLECTIVE
+#define NAMED                 COLLECTIVE
+#include "common/mpi_calls.def"
+#undef COLLECTIVE
+#undef NAMED
+};
+
+/* The parameters of a function with n of them, and their names. */
+#define P1  long a
+#define P2  P1, long b
+#define P3  P2, long c
+#define P4  P3, long d
+#define P5  P4, long e
+#define P6  P5, long f
+#define P7  P6, long g
+#define P8  P7, long h
+#define P9  P8, long i
+#define P10 P9, long j
+#define P11 P10, long k
+#define P12 P11, long l
+#define P13 P12, long m
+#define A1  a
+#define A2  A1, b
+#define A3  A2, c
+#define A4  A3, d
+#define A5  A4, e
+#define A6  A5, f
+#define A7  A6, g
+#define A8  A7, h
+#define A9  A8, i
+#define A10 A9, j
+#define A11 A10, k
+#define A12 A11, l
+#define A13 A12, m
+/* Fortran's have one more: where the error code goes. */
+#define F1  2
+#define F2  3
+#define F3  4
+#define F4  5
+#define F5  6
+#define F6  7
+#define F7  8
+#define F8  9
+#define F9  10
+#define F10 11
+#define F11 12
+#define F12 13
+
+#define JOIN(x, y)  JOIN_(x, y)
+#define JOIN_(x, y) x##y
+#define FUNCTION(call, symbol, n, fortran)                                           \
+    int symbol(JOIN(P, n));                                                          \
+    __attribute__((visibility("default"))) int symbol(JOIN(P, n))                    \
+    {                                                                                \
+        static int (*_Atomic next)(JOIN(P, n));                                      \
+        int (*real)(JOIN(P, n)) = atomic_load_explicit(&next, memory_order_relaxed); \
+        if (!real)                                                                   \
+            next = real = (int (*)(JOIN(P, n)))record_next(#symbol);                 \
+        const long args[] = {JOIN(A, n)};                                            \
+        struct entered entered = record_enter(CALL_##call, args, fortran);           \
+        int rc = real(JOIN(A, n));                                                   \
+        record_leave(entered, CALL_##call, args, fortran,                            \
+                     fortran ? record_code(args[n - 1]) : rc);                       \
+        return rc;                                                                   \
+    }
+#define COLLECTIVE(name, fortran, n, ...)              \
+    FUNCTION(name, MPI_##name, n, false)               \
+    FUNCTION(name, mpi_##fortran##_, JOIN(F, n), true) \
+    FUNCTION(name, mpi_##fortran##_f08_, JOIN(F, n), true)
+#define NAMED(name, n, comm) FUNCTION(name, MPI_##name, n, false)
+#include "common/mpi_calls.def"

@@ -1,0 +1,127 @@
+/* launcher/plugins/diagnose/mpi_trace.c - see mpi_trace.h */
+#include "launcher/plugins/diagnose/mpi_trace.h"
+
+#include "common/idset.h"
+#include "common/mem.h"
+#include "common/scoped.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEMBERS_MAX = 4096 };
+
+/* The file is mapped by a rank, of which a stray pointer may have overwritten it. */
+static const char *call_name(uint32_t call)
+{
+    return call < ARRAY_LEN(mpi_calls) ? mpi_calls[call].name : "a call of MPI";
+}
+
+static json_int_t age_ms(int64_t at_ms, int64_t now_ms)
+{
+    return at_ms > 0 && at_ms < now_ms ? now_ms - at_ms : 0;
+}
+
+static bool is_plain(const char *text, size_t room)
+{
+    size_t n = strnlen(text, room);
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < ' ' || text[i] > '~')
+            return false;
+    }
+    return n > 0 && n < room;
+}
+
+static json_t *ranks_of(const struct mpi_comm_record *r)
+{
+    json_t *ranks = json_array();
+    SCOPED(idset_finish) struct idset set = {0};
+    if (!is_plain(r->members, sizeof r->members) ||
+        idset_parse(r->members, &set, NULL) < 0)
+        return ranks;
+    for (size_t i = 0; i < set.n; i++) {
+        for (int k = set.spans[i].lo;
+             k <= set.spans[i].hi && json_array_size(ranks) < MEMBERS_MAX; k++)
+            json_array_append_new(ranks, json_integer(k));
+    }
+    return ranks;
+}
+
+/* "MPI_COMM_WORLD", "communicator 'rows' (ranks 0-3)". Open MPI gives names of its own to
+ * those that have none, "MPI COMMUNICATOR 3 SPLIT FROM 0", by numbers that differ. */
+static char *text_of_comm(const struct mpi_comm_record *r)
+{
+    bool named = is_plain(r->name, sizeof r->name) &&
+                 strncmp(r->name, "MPI COMM", strlen("MPI COMM")) != 0;
+    if (named && strncmp(r->name, "MPI_COMM_", strlen("MPI_COMM_")) == 0)
+        return xstrdup(r->name);
+    OWNED char *members = r->all ? xstrdup("all ranks")
+                          : is_plain(r->members, sizeof r->members)
+                              ? xasprintf("ranks %s", r->members)
+                              : xasprintf("%u ranks", r->size);
+    return named ? xasprintf("communicator '%s' (%s)", r->name, members)
+                 : xasprintf("a communicator of %s", members);
+}
+
+static json_t *call_of(const struct mpi_comm_record *r, const char *id, int64_t now_ms)
+{
+    json_t *call =
+        json_pack("{s:s, s:I, s:s, s:[], s:[], s:I, s:b}", "group", id, "number",
+                  (json_int_t)r->entered, "op", call_name(r->call), "sizes", "types",
+                  "age_ms", age_ms(r->at_ms, now_ms), "done", r->done >= r->entered);
+    if (r->root >= 0)
+        json_object_set_new(call, "root", json_integer(r->root));
+    if (r->count < 0)
+        return call;
+    OWNED char *type = is_plain(r->type, sizeof r->type)
+                           ? xstrndup(r->type, sizeof r->type)
+                           : xasprintf("%u bytes", r->bytes);
+    json_object_set_new(call, "sizes", json_pack("[[I]]", (json_int_t)r->count));
+    json_object_set_new(call, "types", json_pack("[s]", type));
+    json_object_set_new(call, "bytes",
+                        json_integer((json_int_t)((uint64_t)r->count * r->bytes)));
+    return call;
+}
+
+static json_t *array_in(json_t *rank, const char *key)
+{
+    json_t *list = json_object_get(rank, key);
+    if (list)
+        return list;
+    json_object_set_new(rank, key, json_array());
+    return json_object_get(rank, key);
+}
+
+void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
+{
+    if (f->version != MPI_CALLS_VERSION || f->comms != MPI_CALLS_COMMS ||
+        f->threads != MPI_CALLS_THREADS)
+        return;
+    json_t *groups = array_in(rank, "groups"), *calls = array_in(rank, "calls");
+    for (const struct mpi_comm_record *r = f->comm; r < f->comm + MPI_CALLS_COMMS; r++) {
+        char id[32];
+        if (r->id == 0)
+            continue;
+        snprintf(id, sizeof id, "mpi-%llx", (unsigned long long)r->id);
+        OWNED char *text = text_of_comm(r);
+        json_array_append_new(
+            groups, json_pack("{s:s, s:s, s:o, s:b, s:I, s:I}", "id", id, "text", text,
+                              "ranks", ranks_of(r), "all", r->all != 0, "entered",
+                              (json_int_t)r->entered, "done", (json_int_t)r->done));
+        if (r->entered > 0)
+            json_array_append_new(calls, call_of(r, id, now_ms));
+    }
+    for (const struct mpi_wait_record *w = f->wait; w < f->wait + MPI_CALLS_THREADS;
+         w++) {
+        if (w->in == 0)
+            continue;
+        json_t *message = json_pack("{s:s, s:I}", "op", call_name(w->call), "age_ms",
+                                    age_ms(w->at_ms, now_ms));
+        if (w->peer >= 0) {
+            json_object_set_new(message, "peer", json_integer(w->peer));
+            json_object_set_new(message, "tag", json_integer(w->tag));
+        }
+        json_object_set_new(rank, "message", message);
+    }
+}

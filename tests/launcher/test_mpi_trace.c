@@ -1,0 +1,214 @@
+/* What ranks of MPI have recorded, and what a hang report says of it. */
+#include "tests/support/suite.h"
+
+#include "launcher/plugins/diagnose/collect.h"
+#include "launcher/plugins/diagnose/mpi_trace.h"
+#include "launcher/plugins/diagnose/verdict.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOW_MS = 90500, ENTERED_MS = 60000, RANKS = 4, WORLD = 5, PART = 7, NOBODY = -1 };
+
+/* A rank: numbers of a communicator and its last call, or a message that it waits for. */
+struct is {
+    const char *call; /* NULL: it computes */
+    int entered, done;
+    const char *type; /* of two elements; NULL: none */
+    int bytes, peer;
+    bool stopped, part; /* its communicator is not MPI_COMM_WORLD */
+};
+#define IN(call, number)                                   \
+    {                                                      \
+        call, number, (number)-1, NULL, 0, 0, false, false \
+    }
+#define SUM(type, bytes)                                    \
+    {                                                       \
+        "MPI_Allreduce", 2, 1, type, bytes, 0, false, false \
+    }
+#define RECEIVES(peer)                                \
+    {                                                 \
+        "MPI_Recv", 0, 0, NULL, 0, peer, false, false \
+    }
+#define COMPUTES(entered)                                       \
+    {                                                           \
+        "MPI_Bcast", entered, entered, NULL, 0, 0, false, false \
+    }
+#define STOPPED(entered)                                       \
+    {                                                          \
+        "MPI_Bcast", entered, entered, NULL, 0, 0, true, false \
+    }
+#define IN_PART(call, number)                             \
+    {                                                     \
+        call, number, (number)-1, NULL, 0, 0, false, true \
+    }
+
+static uint32_t row_of(const char *name)
+{
+    for (uint32_t i = 0; i < sizeof mpi_calls / sizeof *mpi_calls; i++) {
+        if (strcmp(mpi_calls[i].name, name) == 0)
+            return i;
+    }
+    ck_abort_msg("no row for %s", name);
+}
+
+static void record(struct mpi_calls_file *f, const struct is *is)
+{
+    *f = (struct mpi_calls_file){.version = MPI_CALLS_VERSION,
+                                 .comms = MPI_CALLS_COMMS,
+                                 .threads = MPI_CALLS_THREADS};
+    if (is->entered == 0) {
+        f->wait[1].call = row_of(is->call);
+        f->wait[1].in = 1;
+        f->wait[1].at_ms = ENTERED_MS;
+        f->wait[1].peer = is->peer;
+        f->wait[1].tag = 7;
+        return;
+    }
+    struct mpi_comm_record *r = &f->comm[3];
+    *r = (struct mpi_comm_record){.id = is->part ? PART : WORLD,
+                                  .entered = (uint64_t)is->entered,
+                                  .done = (uint64_t)is->done,
+                                  .at_ms = ENTERED_MS,
+                                  .call = row_of(is->call),
+                                  .root = -1,
+                                  .count = is->type ? 2 : -1,
+                                  .bytes = (uint32_t)is->bytes,
+                                  .size = is->part ? 2 : RANKS,
+                                  .all = !is->part};
+    snprintf(r->type, sizeof r->type, "%s", is->type ? is->type : "");
+    snprintf(r->name, sizeof r->name, "%s", is->part ? "" : "MPI_COMM_WORLD");
+    snprintf(r->members, sizeof r->members, "%s", is->part ? "1,3" : "");
+}
+
+static json_t *trace_of(int rank, const struct is *is)
+{
+    static struct mpi_calls_file f;
+    json_t *o = json_pack("{s:i, s:s, s:s}", "rank", rank, "host", "a", "state",
+                          is->stopped ? "stopped" : "running");
+    record(&f, is);
+    trace_of_mpi(&f, NOW_MS, o);
+    return o;
+}
+
+static const struct {
+    struct is is[RANKS];
+    const char *kind, *sentence, *culprits;
+} cases[] = {
+    /* who sends is done with a broadcast before others have come to it */
+    {{IN("MPI_Barrier", 3), COMPUTES(1), IN("MPI_Barrier", 3), IN("MPI_Barrier", 3)},
+     "absent",
+     "3 of 4 ranks have waited 30 s in MPI_Barrier #3 of MPI_COMM_WORLD; rank 1 has not "
+     "arrived: it is running",
+     "[1]"},
+    {{IN("MPI_Barrier", 3), IN("MPI_Barrier", 3), IN("MPI_Barrier", 3),
+      IN("MPI_Barrier", 3)},
+     "complete",
+     "4 of 4 ranks have waited 30 s in MPI_Barrier #3 of MPI_COMM_WORLD; all have entered it",
+     "[]"},
+    /* types are compared by their sizes */
+    {{SUM("MPI_INT", 4), SUM("MPI_INTEGER", 4), SUM("MPI_DOUBLE", 8), SUM("MPI_INT", 4)},
+     "mismatch",
+     "mismatch: collective #2 of MPI_COMM_WORLD is MPI_Allreduce (2 x MPI_INT) on ranks "
+     "0-1,3, MPI_Allreduce (2 x MPI_DOUBLE) on rank 2",
+     "[2]"},
+    {{SUM("", 12), IN("MPI_Barrier", 2), SUM("", 12), SUM("", 12)},
+     "mismatch",
+     "mismatch: collective #2 of MPI_COMM_WORLD is MPI_Allreduce (2 x 12 bytes) on ranks "
+     "0,2-3, MPI_Barrier on rank 1",
+     "[1]"},
+    {{IN("MPI_Barrier", 2), RECEIVES(0), IN("MPI_Barrier", 2), IN("MPI_Barrier", 2)},
+     "absent",
+     "3 of 4 ranks have waited 30 s in MPI_Barrier #2 of MPI_COMM_WORLD; rank 1 has not "
+     "arrived: it is waiting in MPI_Recv for rank 0 (tag 7)",
+     "[1]"},
+    {{COMPUTES(2), IN_PART("MPI_Bcast", 5), COMPUTES(2), STOPPED(2)},
+     "absent",
+     "1 of 2 ranks has waited 30 s in MPI_Bcast #5 of a communicator of ranks 1,3; rank 3 "
+     "has not arrived: it is stopped by a signal",
+     "[3]"},
+    {{RECEIVES(1), COMPUTES(1), RECEIVES(1), RECEIVES(0)},
+     "absent",
+     "rank 0 has waited 30 s in MPI_Recv for rank 1 (tag 7), and 1 other so; rank 1 is "
+     "running",
+     "[1]"},
+    {{RECEIVES(1), RECEIVES(2), RECEIVES(1), RECEIVES(1)},
+     "cycle",
+     "ranks 1-2 wait for each other: rank 1 has waited 30 s in MPI_Recv for rank 2 (tag "
+     "7); rank 2 has waited 30 s in MPI_Recv for rank 1 (tag 7)",
+     "[1,2]"},
+    {{RECEIVES(0), RECEIVES(0), RECEIVES(0), RECEIVES(0)},
+     "cycle",
+     "rank 0 waits for itself: rank 0 has waited 30 s in MPI_Recv for rank 0 (tag 7)",
+     "[0]"},
+    /* any would do, or one that the job does not have: only by what they are in */
+    {{RECEIVES(NOBODY), RECEIVES(9), RECEIVES(NOBODY), COMPUTES(1)},
+     "absent",
+     "ranks 0-2 wait in MPI_Recv; rank 3 has not arrived: it is running",
+     "[3]"},
+};
+
+LOOP_TEST(verdicts_on_ranks_of_mpi, (sizeof cases / sizeof *cases))
+{
+    json_auto_t *ranks = json_array();
+    for (int r = 0; r < RANKS; r++)
+        json_array_append_new(ranks, trace_of(r, &cases[_i].is[r]));
+    json_auto_t *v = verdict(ranks);
+    char *culprits = json_dumps(json_object_get(v, "ranks"), JSON_COMPACT);
+    ck_assert_str_eq(
+        json_string_value(json_array_get(json_object_get(v, "sentences"), 0)),
+        cases[_i].sentence);
+    ck_assert_str_eq(json_string_value(json_object_get(v, "kind")), cases[_i].kind);
+    ck_assert_str_eq(culprits, cases[_i].culprits);
+    free(culprits);
+}
+
+static json_int_t idle_of(const struct is *is, const char *key)
+{
+    json_t *ranks = json_array();
+    for (int r = 0; r < RANKS; r++)
+        json_array_append_new(ranks, trace_of(r, &is[r]));
+    json_auto_t *idle = collect_idle(ranks);
+    return json_integer_value(json_object_get(idle, key));
+}
+
+/* One that waits for a message does not make a hang while another computes. */
+TEST(who_is_blocked)
+{
+    const struct is some[RANKS] = {RECEIVES(1), COMPUTES(1), RECEIVES(1),
+                                   RECEIVES(NOBODY)},
+                    all[RANKS] = {RECEIVES(1), IN("MPI_Barrier", 1), RECEIVES(1),
+                                  RECEIVES(NOBODY)};
+    ck_assert_int_eq(idle_of(some, "waiting"), 0);
+    ck_assert_int_eq(idle_of(some, "blocked"), 3);
+    ck_assert_int_eq(idle_of(all, "waiting"), 1);
+    ck_assert_int_eq(idle_of(all, "blocked"), 4);
+    ck_assert_int_eq(idle_of(all, "known"), 4);
+    ck_assert_int_eq(idle_of(all, "idle_ms"), NOW_MS - ENTERED_MS);
+}
+
+/* A rank may write anything to its file, or be of another version. */
+TEST(any_bytes)
+{
+    static struct mpi_calls_file f;
+    srand(1);
+    for (int turn = 0; turn < 50; turn++) {
+        json_auto_t *rank = json_pack("{s:i}", "rank", 0), *ranks = json_array();
+        for (size_t i = 0; i < sizeof f; i++)
+            ((unsigned char *)&f)[i] = (unsigned char)(rand() >> 7);
+        trace_of_mpi(&f, NOW_MS, rank);
+        ck_assert_ptr_null(json_object_get(rank, "groups"));
+        f.version = MPI_CALLS_VERSION;
+        f.comms = MPI_CALLS_COMMS;
+        f.threads = MPI_CALLS_THREADS;
+        strcpy(f.comm[0].members, "0-1073741823");
+        trace_of_mpi(&f, NOW_MS, rank);
+        ck_assert_uint_eq(json_array_size(json_object_get(rank, "groups")),
+                          MPI_CALLS_COMMS);
+        json_array_append(ranks, rank);
+        json_auto_t *v = verdict(ranks);
+        ck_assert_ptr_nonnull(v);
+    }
+}

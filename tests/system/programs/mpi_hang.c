@@ -1,0 +1,81 @@
+/* mpi_hang.c WHAT: ranks of MPI of which some wait for ever; "none": all end after a while. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank, size, one = 1, sum;
+
+static void add(MPI_Comm comm)
+{
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+}
+
+static void receive(int from)
+{
+    MPI_Recv(&one, 1, MPI_INT, from, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/* More communicators than there are records, one after the other; their handles are used again. */
+static void make_and_free(void)
+{
+    for (int i = 0; i < 140; i++) {
+        MPI_Comm comm;
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        add(comm);
+        MPI_Comm_free(&comm);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argv[1], *preload = getenv("LD_PRELOAD");
+    MPI_Comm half, other;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (rank == 0)
+        printf("LD_PRELOAD=%s\n", preload ? preload : "");
+    fflush(stdout);
+    if (strcmp(what, "world") == 0)
+        make_and_free();
+    add(MPI_COMM_WORLD);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);
+    MPI_Comm_dup(MPI_COMM_WORLD, &other);
+    MPI_Comm_set_name(other, "other");
+    add(half);
+    MPI_Barrier(other);
+    if (strcmp(what, "none") == 0)
+        sleep(3);
+    if (strcmp(what, "world") == 0) {
+        if (rank == 1)
+            pause();
+        add(MPI_COMM_WORLD); /* the 144th: a dup, a split and a sum, and the 140 dups */
+    }
+    if (strcmp(what, "half") == 0) {
+        if (rank == 2)
+            pause();
+        add(half);
+        if (rank % 2)
+            pause();
+    }
+    if (strcmp(what, "other") == 0) {
+        if (rank == 1)
+            MPI_Barrier(other);
+        else
+            add(other);
+    }
+    if (strcmp(what, "circle") == 0)
+        receive((rank + 1) % size);
+    if (strcmp(what, "message") == 0) {
+        if (rank == 0)
+            receive(1);
+        printf("rank %d\n", rank);
+        fflush(stdout);
+        pause();
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

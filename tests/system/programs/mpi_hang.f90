@@ -1,0 +1,20 @@
+! Rank 1 does not come to the second sum of its half.
+program hang
+#ifdef F08
+  use mpi_f08
+  type(MPI_Comm) :: half
+#else
+  use mpi
+  integer :: half
+#endif
+  integer :: error, rank, one, total
+  call MPI_Init(error)
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
+  one = 1
+  call MPI_Comm_split(MPI_COMM_WORLD, mod(rank, 2), rank, half, error)
+  call MPI_Allreduce(one, total, 1, MPI_INTEGER, MPI_SUM, half, error)
+  if (rank == 1) call sleep(600)
+  call MPI_Allreduce(one, total, 1, MPI_INTEGER, MPI_SUM, half, error)
+  if (rank /= 3) call sleep(600)
+  call MPI_Finalize(error)
+end program

@@ -84,7 +84,6 @@ static void fail(struct job *j, size_t node)
 static void job_place(struct job *j)
 {
     struct ddp_err err;
-    event_del(j->gathering.settle);
     if (j->starter && !job_may_gain(j))
         node_starter_close(j->starter);
     for (size_t i = 0; i < j->alloc->nnodes; i++) {

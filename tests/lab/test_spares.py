@@ -175,6 +175,7 @@ class Spares(LossTest):
         launch.wait()
         self.assert_ended(launch, 0)
         self.assertIn("warning: no spare: node003", launch.err)
+        self.assertNotIn("going on without", launch.err)
 
     def test_a_spare_with_too_few_slots(self):
         hosts = f"{self.hosts(1, slots=2)},{self.hosts(2, slots=1)}"

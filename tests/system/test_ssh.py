@@ -160,7 +160,8 @@ class Ssh(SshTest):
             self.assertIn(f"cannot start on {words}", line)
 
     def test_an_agent_that_connects_when_all_is_over_is_no_stranger(self):
-        run = self.hosts("unknown1:1,late:1")
+        # n1 joins, and n4 is not needed
+        run = self.hosts("n1:1,unknown1:1,late:1,n4:1", "-np", 3)
         self.assert_ended(run, 125)
         self.assertEqual([line.split(": ")[1] for line in run.err.splitlines()],
                          ["cannot start on unknown1"])
@@ -198,7 +199,7 @@ class Ssh(SshTest):
         self.assertIn("'ssh nokey1 true'", lines[0])
 
     def test_a_host_that_says_nothing_is_named_when_time_is_up(self):
-        run = self.hosts("n1:1,silent:1", "--start-timeout", "5", script="echo ran")
+        run = self.hosts("n1:1,silent:1,unneeded:1", "-np", 2, "--start-timeout", "5", script="echo ran")
         self.assert_ended(run, 125)
         self.assertEqual(run.out, "")
         self.assertIn("cannot start on silent: ssh has not connected in time: does 'ssh silent true' end", run.err)

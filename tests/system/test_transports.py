@@ -90,6 +90,11 @@ class Slurm(LaunchTest):
             "ddprun: cannot start on n2: Slurm reports that the node has failed",
             "ddprun: cannot start on n[1,3]: its agent has ended early: 'Exited with exit code 125'"])
 
+    def test_hosts_that_fail_alike_share_a_line(self):
+        said = self.cannot_start("error: n[1-3]: tasks 0-2: Exited with exit code 125")
+        self.assertEqual(said, ["ddprun: cannot start on n[1-3]: its agent has ended early: 'Exited with exit "
+                                "code 125'"])
+
     def test_agents_without_input_wait_for_a_silent_host(self):
         said = self.cannot_start(f"{self.OTHERS} 120")
         self.assertRegex(said[0], "^ddprun: cannot start on n2: .* its agent has not connected in time")

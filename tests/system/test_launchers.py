@@ -137,9 +137,10 @@ class Launchers(unittest.TestCase):
             1, "ddp-train: cannot write to stdout: No space left on device\n"))
 
     def test_a_descriptor_that_is_closed_is_said(self):
-        done = run(*TRAIN, PMI_FD="41", PMI_RANK="0", PMI_SIZE="2")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("PMI_FD is '41', but that descriptor is closed", done.stderr)
+        for descriptor in "41", "x":
+            done = run(*TRAIN, PMI_FD=descriptor, PMI_RANK="0", PMI_SIZE="2")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"PMI_FD is '{descriptor}', but that descriptor is closed", done.stderr)
 
     def test_a_pmi_that_gives_something_else(self):
         """To the address that rank 0 has put."""

@@ -47,8 +47,7 @@ static struct {
 static bool pmi_is_there(void)
 {
     struct stat st;
-    return fstat(pmi.fd, &st) == 0 && S_ISSOCK(st.st_mode) && st.st_dev == pmi.dev &&
-           st.st_ino == pmi.ino;
+    return fstat(pmi.fd, &st) == 0 && st.st_dev == pmi.dev && st.st_ino == pmi.ino;
 }
 
 __attribute__((destructor)) static void pmi_leave(void)

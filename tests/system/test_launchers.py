@@ -52,6 +52,14 @@ class Launchers(unittest.TestCase):
                 done = run(name, *options, os.environ["LAUNCHER_GROUPS"])
                 self.assertEqual((done.returncode, done.stdout), (0, "sum 8\n" * 4), done.stderr)
 
+    def test_a_launcher_that_is_stopped_is_waited_for_as_long_as_was_asked(self):
+        for name, options in LAUNCHERS.items():
+            if not shutil.which(name):
+                continue
+            with self.subTest(name):
+                done = run(name, *options, os.environ["LAUNCHER_GROUPS"], "stop")
+                self.assertEqual(done.stdout.count("not all ranks have joined in time\n"), 4, done)
+
     def test_a_world_other_than_the_launchers_is_refused(self):
         swapped = 'RANK=$((OMPI_COMM_WORLD_SIZE - 1 - OMPI_COMM_WORLD_RANK)) WORLD_SIZE=4; export RANK WORLD_SIZE; '
         larger = "RANK=$PMI_RANK WORLD_SIZE=5; export RANK WORLD_SIZE; "

@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -359,6 +360,20 @@ class Mpich(Programs, launch.LaunchTest):
         own = subprocess.run(["mpiexec.mpich", "-n", "2", cls.program, "hello"], env={**os.environ, **mpi.QUICK},
                              stdout=subprocess.PIPE, text=True, check=True)
         cls.finds_host = "2 of them here" in own.stdout
+
+    def test_a_hang_without_the_program_that_reports_it(self):
+        """As it is not installed: the launcher waits for the answers of hosts, then acts."""
+        os.mkdir(self.path("bin"))
+        for name in ("ddprun", "ddprun-agent"):
+            shutil.copy(os.path.join(os.path.dirname(launch.DDPRUN), name), self.path("bin"))
+        launched = self.start(
+            "-np", 2, "--hang-after", "1s", "--on-hang", "stop", "sh", "-c",
+            f"[ $RANK = 1 ] && exec sleep 600; exec {self.program} ring", command=[self.path("bin", "ddprun")],
+            env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 124)
+        self.assertIn("ddprun: warning: no report: ddprun-diagnose is not beside", launched.err)
+        self.assertIn("stopped: the job hangs (--on-hang)", launched.err)
 
     def test_it_does_not_find_others_by_pmix(self):
         if self.by_pmix:

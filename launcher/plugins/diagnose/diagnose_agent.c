@@ -404,7 +404,7 @@ static int handle_ask(void *state, const struct frame *f, struct ddp_err *err)
     q->asked_ns = now_ns();
     int rc =
         start(q, asked[m->what].part, m->what == ASK_BESIDE ? (int64_t)m->id : -1, &why);
-    if (rc < 0 && asked[m->what].kind == INQUIRY)
+    if (rc < 0 && m->what == ASK_REPORT)
         log_warn("no report of the ranks here: %s", why.text);
     else if (rc < 0)
         log_info("no answer about the ranks here: %s", why.text);

@@ -335,25 +335,7 @@ static int answers_file(const struct diagnose *d)
     return -1;
 }
 
-static void evaluate(struct diagnose *d)
-{
-    struct ddp_err err;
-    SCOPED(strv_finish) struct strv args = {0};
-    SCOPED(close_fd) int fd = answers_file(d);
-    if (fd < 0)
-        err_errno(&err, "cannot hold the answers");
-    drop_answers(d);
-    evbuffer_drain(d->lines, evbuffer_get_length(d->lines));
-    strv_push(&args, "report");
-    strv_push(&args, d->folder);
-    if (fd < 0 || own_program_start(&d->child, d->j->loop, "ddprun-diagnose", &args, fd,
-                                    &err) < 0) {
-        log_warn("no report: %s", err.text);
-        refuse_peers(d, err.text);
-    }
-}
-
-/* Apply --on-hang; `found` is the verdict. */
+/* Apply --on-hang; `found` is the verdict, NULL if there is none. */
 static void act(struct diagnose *d, const json_t *found)
 {
     struct job *j = d->j;
@@ -370,6 +352,32 @@ static void act(struct diagnose *d, const json_t *found)
                                    .at_ns = now_ns(),
                                    .text = xstrdup(first ? "is the reason of a hang"
                                                          : "hangs, as the others")});
+}
+
+/* The job goes on without one, or ends as with one. */
+static void no_report(struct diagnose *d, const char *why)
+{
+    log_warn("no report: %s", why);
+    refuse_peers(d, why);
+    act(d, NULL);
+    if (d->j->state == JOB_RUNNING)
+        check_later(d, d->j->opts->hang_after_ms);
+}
+
+static void evaluate(struct diagnose *d)
+{
+    struct ddp_err err;
+    SCOPED(strv_finish) struct strv args = {0};
+    SCOPED(close_fd) int fd = answers_file(d);
+    if (fd < 0)
+        err_errno(&err, "cannot hold the answers");
+    drop_answers(d);
+    evbuffer_drain(d->lines, evbuffer_get_length(d->lines));
+    strv_push(&args, "report");
+    strv_push(&args, d->folder);
+    if (fd < 0 ||
+        own_program_start(&d->child, d->j->loop, "ddprun-diagnose", &args, fd, &err) < 0)
+        no_report(d, err.text);
 }
 
 static void print_lines(struct diagnose *d, char *text)
@@ -404,12 +412,11 @@ static void on_out(const void *data, size_t n, void *arg)
         print_lines(d, rest + 1);
         act(d, found);
         json_decref(found);
+        if (d->j->state == JOB_RUNNING)
+            check_later(d, d->j->opts->hang_after_ms);
     } else {
-        log_warn("no report: ddprun-diagnose has failed");
-        refuse_peers(d, "ddprun-diagnose has failed");
+        no_report(d, "ddprun-diagnose has failed");
     }
-    if (d->j->state == JOB_RUNNING)
-        check_later(d, d->j->opts->hang_after_ms);
     job_check(d->j);
 }
 

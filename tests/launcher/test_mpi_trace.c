@@ -14,35 +14,48 @@ enum { NOW_MS = 90500, ENTERED_MS = 60000, RANKS = 4, WORLD = 5, PART = 7, NOBOD
 
 /* A rank: numbers of a communicator and its last call, or a message that it waits for. */
 struct is {
-    const char *call; /* NULL: it computes */
+    const char *call; /* NULL: it has exited */
     int entered, done;
     const char *type; /* of two elements; NULL: none */
-    int bytes, peer;
+    int bytes, peer, root;
     bool stopped, part; /* its communicator is not MPI_COMM_WORLD */
 };
-#define IN(call, number)                                   \
-    {                                                      \
-        call, number, (number)-1, NULL, 0, 0, false, false \
+#define IN(name, number)                                                \
+    {                                                                   \
+        .call = name, .entered = number, .done = (number)-1, .root = -1 \
     }
-#define SUM(type, bytes)                                    \
-    {                                                       \
-        "MPI_Allreduce", 2, 1, type, bytes, 0, false, false \
+#define IN_PART(name, number, at)                                                     \
+    {                                                                                 \
+        .call = name, .entered = number, .done = (number)-1, .root = at, .part = true \
     }
-#define RECEIVES(peer)                                \
-    {                                                 \
-        "MPI_Recv", 0, 0, NULL, 0, peer, false, false \
+#define CAST(at)                                                 \
+    {                                                            \
+        .call = "MPI_Bcast", .entered = 2, .done = 1, .root = at \
     }
-#define COMPUTES(entered)                                       \
-    {                                                           \
-        "MPI_Bcast", entered, entered, NULL, 0, 0, false, false \
+#define SUM(name, size)                                                                \
+    {                                                                                  \
+        .call = "MPI_Allreduce", .entered = 2, .done = 1, .type = name, .bytes = size, \
+        .root = -1                                                                     \
     }
-#define STOPPED(entered)                                       \
-    {                                                          \
-        "MPI_Bcast", entered, entered, NULL, 0, 0, true, false \
+#define RECEIVES(from)                   \
+    {                                    \
+        .call = "MPI_Recv", .peer = from \
     }
-#define IN_PART(call, number)                             \
+#define HALTED(from)                                      \
     {                                                     \
-        call, number, (number)-1, NULL, 0, 0, false, true \
+        .call = "MPI_Recv", .peer = from, .stopped = true \
+    }
+#define COMPUTES(n)                                                \
+    {                                                              \
+        .call = "MPI_Barrier", .entered = n, .done = n, .root = -1 \
+    }
+#define STOPPED(n)                                                                  \
+    {                                                                               \
+        .call = "MPI_Barrier", .entered = n, .done = n, .root = -1, .stopped = true \
+    }
+#define EXITED       \
+    {                \
+        .call = NULL \
     }
 
 static uint32_t row_of(const char *name)
@@ -73,19 +86,22 @@ static void record(struct mpi_calls_file *f, const struct is *is)
                                   .done = (uint64_t)is->done,
                                   .at_ms = ENTERED_MS,
                                   .call = row_of(is->call),
-                                  .root = -1,
+                                  .root = is->root,
                                   .count = is->type ? 2 : -1,
                                   .bytes = (uint32_t)is->bytes,
                                   .size = is->part ? 2 : RANKS,
                                   .all = !is->part};
     snprintf(r->type, sizeof r->type, "%s", is->type ? is->type : "");
-    snprintf(r->name, sizeof r->name, "%s", is->part ? "" : "MPI_COMM_WORLD");
+    snprintf(r->name, sizeof r->name, "%s", is->part ? "rows" : "MPI_COMM_WORLD");
     snprintf(r->members, sizeof r->members, "%s", is->part ? "1,3" : "");
 }
 
 static json_t *trace_of(int rank, const struct is *is)
 {
     static struct mpi_calls_file f;
+    if (!is->call)
+        return json_pack("{s:i, s:s, s:s}", "rank", rank, "host", "a", "exited",
+                         "exited with status 0");
     json_t *o = json_pack("{s:i, s:s, s:s}", "rank", rank, "host", "a", "state",
                           is->stopped ? "stopped" : "running");
     record(&f, is);
@@ -124,16 +140,50 @@ static const struct {
      "3 of 4 ranks have waited 30 s in MPI_Barrier #2 of MPI_COMM_WORLD; rank 1 has not "
      "arrived: it is waiting in MPI_Recv for rank 0 (tag 7)",
      "[1]"},
-    {{COMPUTES(2), IN_PART("MPI_Bcast", 5), COMPUTES(2), STOPPED(2)},
+    {{CAST(0), CAST(0), CAST(3), CAST(0)},
+     "mismatch",
+     "mismatch: collective #2 of MPI_COMM_WORLD is MPI_Bcast (root 0) on ranks 0-1,3, "
+     "MPI_Bcast (root 3) on rank 2",
+     "[2]"},
+    {{COMPUTES(2), IN_PART("MPI_Bcast", 5, 1), COMPUTES(2), STOPPED(2)},
      "absent",
-     "1 of 2 ranks has waited 30 s in MPI_Bcast #5 of a communicator of ranks 1,3; rank 3 "
-     "has not arrived: it is stopped by a signal",
+     "1 of 2 ranks has waited 30 s in MPI_Bcast #5 of communicator 'rows' (ranks 1,3) "
+     "(root 1); rank 3 has not arrived: it is stopped by a signal",
      "[3]"},
     {{RECEIVES(1), COMPUTES(1), RECEIVES(1), RECEIVES(0)},
      "absent",
      "rank 0 has waited 30 s in MPI_Recv for rank 1 (tag 7), and 1 other so; rank 1 is "
      "running",
      "[1]"},
+    {{COMPUTES(1), RECEIVES(0), COMPUTES(1), COMPUTES(1)},
+     "absent",
+     "rank 1 has waited 30 s in MPI_Recv for rank 0 (tag 7); rank 0 is running",
+     "[0]"},
+    {{COMPUTES(1), RECEIVES(3), RECEIVES(0), COMPUTES(1)},
+     "absent",
+     "rank 1 has waited 30 s in MPI_Recv for rank 3 (tag 7), and 1 other so; ranks 0,3 are "
+     "running",
+     "[0,3]"},
+    {{COMPUTES(1), EXITED, RECEIVES(1), COMPUTES(1)},
+     "exited",
+     "rank 2 has waited 30 s in MPI_Recv for rank 1 (tag 7); rank 1 has exited with status "
+     "0",
+     "[1]"},
+    {{RECEIVES(3), EXITED, RECEIVES(1), COMPUTES(1)},
+     "absent",
+     "rank 0 has waited 30 s in MPI_Recv for rank 3 (tag 7), and 1 other so; rank 1 has "
+     "exited with status 0; rank 3 is running",
+     "[1,3]"},
+    {{HALTED(3), RECEIVES(0), COMPUTES(1), COMPUTES(1)},
+     "absent",
+     "rank 1 has waited 30 s in MPI_Recv for rank 0 (tag 7); rank 0 is stopped by a signal",
+     "[0]"},
+    {{RECEIVES(1), RECEIVES(2), RECEIVES(3), RECEIVES(0)},
+     "cycle",
+     "ranks 0-3 wait for each other: rank 0 has waited 30 s in MPI_Recv for rank 1 (tag "
+     "7); rank 1 has waited 30 s in MPI_Recv for rank 2 (tag 7); rank 2 has waited 30 s in "
+     "MPI_Recv for rank 3 (tag 7); and 1 other",
+     "[0,1,2,3]"},
     {{RECEIVES(1), RECEIVES(2), RECEIVES(1), RECEIVES(1)},
      "cycle",
      "ranks 1-2 wait for each other: rank 1 has waited 30 s in MPI_Recv for rank 2 (tag "

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { SHOWN = 4 }; /* ranks of a circle */
+enum { SHOWN = 3 }; /* ranks of a circle */
 
 /* The index of the rank from which this one wants a message; -1: unknown, or none. */
 static long peer_of(const struct job_view *j, size_t i)
@@ -87,7 +87,7 @@ static void find_circle(struct job_view *j)
             print_wait(&j->ranks[at], f);
         }
         if (n > SHOWN)
-            fprintf(f, "; and %zu others", n - SHOWN);
+            fprintf(f, "; and %zu other%s", n - SHOWN, n == SHOWN + 1 ? "" : "s");
         sentence_add(j, true);
         set_culprits(j, circle, "cycle");
         return;

@@ -13,7 +13,7 @@
 
 /* Parts of paths. "<frozen" and the like are Python's own. */
 static const char *const library_paths[] = {
-    "/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/sysdeps/",
+    "/site-packages/", "/dist-packages/", "/lib/python",    "<frozen ", "/sysdeps/",
     "/usr/include/",   "/preload/rank/",  "/mpi_calls.def", NULL,
 };
 /* Path prefixes of the C library's own sources. */

@@ -73,7 +73,8 @@ void print_operands(const json_t *call, FILE *f)
         json_string_value(json_array_get(json_object_get(call, "types"), 0));
     uint64_t total = 0;
     size_t i, k;
-    if (json_array_size(sizes) == 0)
+    const json_t *root = json_object_get(call, "root");
+    if (json_array_size(sizes) == 0 && !root)
         return;
     json_array_foreach (sizes, i, size) {
         uint64_t product = 1;
@@ -82,11 +83,11 @@ void print_operands(const json_t *call, FILE *f)
         total += product;
     }
     fputs(" (", f);
-    fputs(number_grouped(total).text, f);
-    fprintf(f, " x %s", type ? type : "?");
-    const json_t *root = json_object_get(call, "root");
+    if (json_array_size(sizes) > 0)
+        fprintf(f, "%s x %s%s", number_grouped(total).text, type ? type : "?",
+                root ? ", " : "");
     if (root)
-        fprintf(f, ", root %lld", (long long)json_integer_value(root));
+        fprintf(f, "root %lld", (long long)json_integer_value(root));
     fputc(')', f);
 }
 

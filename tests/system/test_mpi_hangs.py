@@ -105,6 +105,12 @@ class Programs:
 class OpenMpi(Programs, launch.LaunchTest):
     mpi = mpi.OPENMPI
 
+    def test_a_job_that_waits_for_what_it_has_spawned(self):
+        launched = self.launch(self.program, "spawn", np=1)
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 0)
+        self.assertNotIn("hang", launched.err)
+
     def test_python(self):
         said = self.hang("/usr/bin/python3", "-c", MPI4PY, np=3)
         self.assertRegex(said[0], r"^2 of 3 ranks have waited \d+ s in MPI_Barrier #1 of MPI_COMM_WORLD")

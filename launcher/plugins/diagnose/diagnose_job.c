@@ -151,6 +151,12 @@ static bool is_hang(const struct diagnose *d, int64_t wait_ms, int64_t stopped_m
     return ms >= after_ms && (!d->reported_ms || wait_ms < now_ms() - d->reported_ms);
 }
 
+/* Its ranks may wait for those of another job, which compute. */
+static bool has_related(const struct job *j)
+{
+    return j->opts->spawn_number || j->spawned.running + j->spawned.ended > 0;
+}
+
 /* All brief answers are there (collect_idle()). Ranks wait for messages in healthy jobs,
  * too, while others compute: only if all of them wait is that a hang. Time in which we
  * did not run is no part of --hang-after: the ranks were stopped as well, perhaps. */
@@ -175,7 +181,7 @@ static void evaluate_brief(struct diagnose *d)
     drop_answers(d);
     d->late_ms = late_ms;
     bool hangs = idle_ms != INT64_MAX && is_hang(d, idle_ms, stopped_ms, &left_ms);
-    waiting |= blocked == d->j->plan->nranks;
+    waiting |= blocked == d->j->plan->nranks && !has_related(d->j);
     if ((hangs && waiting) || is_hang(d, longest_wait_ms(d), stopped_ms, &left_ms)) {
         d->reported_ms = now_ms();
         inquire(d, REASON_HANG);

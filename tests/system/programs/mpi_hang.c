@@ -28,6 +28,21 @@ static void make_and_free(void)
     }
 }
 
+/* All ranks of this job wait for one of another, which computes. */
+static void wait_for_another_job(char *program)
+{
+    char *child[] = {"child", NULL};
+    MPI_Comm parent, children;
+    MPI_Comm_get_parent(&parent);
+    if (parent != MPI_COMM_NULL) {
+        sleep(5);
+        MPI_Send(&one, 1, MPI_INT, 0, 7, parent);
+        return;
+    }
+    MPI_Comm_spawn(program, child, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
+    MPI_Recv(&one, 1, MPI_INT, 0, 7, children, MPI_STATUS_IGNORE);
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argv[1], *preload = getenv("LD_PRELOAD");
@@ -35,6 +50,11 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (strcmp(what, "spawn") == 0 || strcmp(what, "child") == 0) {
+        wait_for_another_job(argv[0]);
+        MPI_Finalize();
+        return 0;
+    }
     if (rank == 0)
         printf("LD_PRELOAD=%s\n", preload ? preload : "");
     fflush(stdout);

@@ -295,7 +295,9 @@ class Fewer(LossTest):
     def test_files_and_ranks_that_the_next_attempt_does_not_have(self):
         out = self.path("out")
         launch = self.begin((1, 2, 3), "--output-filename", out, "--output-from", "0-5")
-        self.up(launch, (0, 1), (2, 2), (4, 3))
+        self.up(launch, *((r, 1 + r // 2) for r in range(6)))
+        # written by other threads than the lines above
+        self.assertTrue(wait_until(lambda: sum(len(files) for _, _, files in os.walk(out)) == 6))
         shutil.rmtree(out)
         self.write("out", "")
         self.lose(2)

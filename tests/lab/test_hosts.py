@@ -304,6 +304,8 @@ class Ends(LabTest):
         go = self.path("go")
         launch = self.start_on((1, 2), f"echo up; until [ -e {go} ]; do sleep 0.1; done; echo done")
         self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2), launch.err)
+        # the agents' port is closed when all have joined
+        self.assertNotIn('"ddprun"', hosts.LAB_HOSTS("exec", "node001", "ss", "-ltnpH"))
         self.send_junk("ddp-agent")  # the launcher's own host's
         self.write("go", "")
         launch.wait()

@@ -215,6 +215,14 @@ class Discovery(Listed):
         self.wait_for(launch, "ddprun: warning: going on without node002: ", "err")
         self.end(launch)
 
+    def test_one_that_cannot_be_reached_to_ask_for_its_slots(self):
+        self.lose(2, "sshd-stop")
+        self.list(*map(node, (1, 2, 3)))
+        launch = self.begin()
+        self.expect(launch, 0, 1, 3, slots=(1, 1))
+        self.wait_for(launch, "ddprun: warning: going on without node002: ", "err")
+        self.end(launch)
+
     def test_a_host_for_the_place_of_a_lost_one(self):
         self.list_hosts(1, 2)
         launch = self.begin("--node-wait", "100s", nnodes=2)

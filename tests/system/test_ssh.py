@@ -167,6 +167,12 @@ class Ssh(SshTest):
                          ["cannot start on unknown1"])
         self.assertIn("; 1 more host has not answered yet\n", run.err)
 
+    def test_a_failed_host_that_is_not_needed_leaves_the_others_their_time(self):
+        run = self.hosts("n1:1,unknown1:1,late:1", "--nnodes", "2:3", script="echo $RANK $WORLD_SIZE")
+        self.assert_ended(run, 0)
+        self.assertEqual(sorted(line.split("] ")[1] for line in run.out.splitlines()), ["0 2", "1 2"])
+        self.assertRegex(run.err, "^ddprun: warning: going on without unknown1: ")
+
     def test_an_ssh_that_cannot_be_run_fails_for_each_of_many_hosts(self):
         limits = resource.getrlimit(resource.RLIMIT_STACK)
         self.addCleanup(resource.setrlimit, resource.RLIMIT_STACK, limits)

@@ -204,22 +204,46 @@ class Launchers(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertRegex(done.stderr, "PMIx does not let us in: it does not answer|offers PMIx, which is not built")
 
-    def test_a_step_of_slurm_has_a_port_of_its_own(self):
-        host = os.uname().nodename
-        step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "3", "SLURM_STEP_NODELIST": "localhost",
-                "SLURM_STEP_NUM_TASKS": "2", "SLURMD_NODENAME": "localhost"}
-        ranks = [
-            subprocess.Popen(
-                TRAIN, env={**os.environ, **step, "SLURM_PROCID": str(r), "SLURM_LOCALID": str(r)},
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            )
-            for r in range(2)
-        ]
+    STEP = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_NODELIST": "localhost,nowhere.invalid"}
+
+    def start_in_step(self, rank, *options, **step):
+        step = {**self.STEP, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), **step}
+        rank = subprocess.Popen([*TRAIN, *options], env={**os.environ, **step}, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(rank.kill)
+        return rank
+
+    def test_each_step_of_slurm_has_a_port_of_its_own(self):
+        steps = ({}, {"SLURM_STEP_ID": "4"}, {"SLURM_JOB_ID": str(os.getpid() + 1)})
+        nodes = {"SLURMD_NODENAME": "localhost"}, {"SLURMD_NODENAME": "nowhere.invalid"}
+        ranks = [self.start_in_step(r, **step, **nodes[r]) for r in range(2) for step in steps]
         said = [rank.communicate(timeout=120)[0] for rank in ranks]
-        self.assertEqual([rank.returncode for rank in ranks], [0, 0], f"{host}: {said}")
-        self.assertIn("2 alike", said[0])
-        done = run(*TRAIN, **{**step, "SLURMD_NODENAME": "elsewhere", "SLURM_PROCID": "0"})
-        self.assertIn("rank 0 runs on elsewhere, which is not the first host", done.stderr)
+        self.assertEqual([rank.returncode for rank in ranks], [0] * 6, said)
+        for text in said[:3]:
+            self.assertIn("2 alike", text)
+
+    def test_a_rank_of_another_step_with_the_same_port_is_refused(self):
+        ranks = [self.start_in_step(0)]
+        # 750 * 16 is the number of ports
+        other = self.start_in_step(1, "--group-timeout", "2s", SLURM_JOB_ID=str(os.getpid() + 750))
+        said = other.communicate(timeout=120)[0]
+        self.assertIn("is not rank 0 of this group", said)
+        ranks.append(self.start_in_step(1))
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
+
+    def test_a_step_of_slurm_that_does_not_say_where_rank_0_is(self):
+        for step, why in (
+                ({"SLURMD_NODENAME": "elsewhere"}, "rank 0 runs on elsewhere, which is not the first host"),
+                ({"SLURM_STEP_NODELIST": ""}, "SLURM_STEP_NODELIST '' has no host")):
+            done = run(*TRAIN, **{**self.STEP, **step, "SLURM_PROCID": "0"})
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(why, done.stderr)
+        for name in "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST":
+            step = {k: v for k, v in self.STEP.items() if k != name}
+            done = run(*TRAIN, RANK="0", WORLD_SIZE="2", **step)
+            self.assertIn("MASTER_ADDR is not set: rank 0 of 2 does not know where", done.stderr)
 
 
 if __name__ == "__main__":

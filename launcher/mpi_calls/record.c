@@ -66,10 +66,10 @@ static struct mpi {
     int (*type_get_name)(long type, char *name, int *n);
     int (*type_size)(long type, int *size);
     int (*initialized)(int *flag);
-    long (*comm_f2c)(int comm), (*type_f2c)(int type); /* NULL: handles are the same */
+    long (*comm_f2c)(int comm), (*type_f2c)(int type); /* Open MPI's */
 } mpi;
 
-static struct mpi_calls_file *file; /* NULL: nothing is recorded */
+static struct mpi_calls_file *_Atomic file; /* NULL: nothing is recorded */
 static struct arrivals_file *arrivals;
 static struct comm *_Atomic rows[ROWS];
 /* To add and to free entries and records. MPI is not called with it: it may hold a lock
@@ -357,8 +357,6 @@ static struct comm *add(long handle, uint64_t id)
 /* NULL: it is not recorded. */
 static struct comm *comm_of(long handle)
 {
-    if (mpi.abi == ABI_MPICH)
-        handle = (int)handle;
     if (handle == mpi.null || handle == 0)
         return NULL;
     struct comm *c = find(handle);
@@ -393,9 +391,10 @@ static void begin(void)
     file = f;
 }
 
+/* With `fortran` the MPI is Open MPI. */
 static long handle_at(long arg, bool fortran, long (*f2c)(int handle))
 {
-    return !fortran ? arg : f2c ? f2c(*(int *)arg) : *(int *)arg;
+    return fortran ? f2c(*(int *)arg) : mpi.abi == ABI_MPICH ? (int)arg : arg;
 }
 
 static int int_at(long arg, bool fortran)
@@ -403,15 +402,10 @@ static int int_at(long arg, bool fortran)
     return fortran ? *(int *)arg : (int)arg;
 }
 
-/* Most programs use one type with a communicator. */
 static void note_type(struct comm *c, long type)
 {
     char name[NAME_MAX_MPI] = "";
     int n = 0, bytes = 0;
-    if (mpi.abi == ABI_MPICH)
-        type = (int)type;
-    if (c->type == type)
-        return;
     mpi.type_get_name(type, name, &n);
     mpi.type_size(type, &bytes);
     snprintf(c->r->type, sizeof c->r->type, "%s", name);
@@ -433,8 +427,11 @@ static void enter_collective(const struct mpi_call *call, uint32_t row, struct c
     uint64_t number = r->entered + 1;
     r->root = call->root == NO ? -1 : int_at(args[call->root], fortran);
     r->count = call->count == NO ? -1 : int_at(args[call->count], fortran);
-    if (call->count != NO)
-        note_type(c, handle_at(args[call->type], fortran, mpi.type_f2c));
+    if (call->count != NO) {
+        long type = handle_at(args[call->type], fortran, mpi.type_f2c);
+        if (c->type != type) /* most programs use one with a communicator */
+            note_type(c, type);
+    }
     atomic_store_explicit(&r->call, row, memory_order_relaxed);
     atomic_store_explicit(&r->at_ms, coarse_ms(), memory_order_relaxed);
     atomic_store_explicit(&r->entered, number, memory_order_release);
@@ -461,32 +458,35 @@ static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t 
     return w;
 }
 
-struct entered record_enter(uint32_t row, const long *args, bool fortran)
+static char nothing; /* a call of which nothing is recorded */
+
+/* The first call of the process; false: nothing is recorded. */
+static bool is_ready(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static atomic_bool begun;
-    const struct mpi_call *call = &mpi_calls[row];
-    struct entered e = {0};
-    if (depth > 0)
-        return e;
-    if (!atomic_load_explicit(&begun, memory_order_acquire)) {
-        depth++;
-        pthread_once(&once, begin);
-        begun = true;
-        depth--;
-    }
-    if (!file || (fortran && mpi.abi != ABI_OPEN_MPI))
-        return e; /* MPICH's Fortran calls what C calls */
-    e.outer = true;
     depth++;
-    if (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_WAITING) {
-        e.wait = enter_wait(call, row, args, fortran);
-        return e;
-    }
-    e.comm = comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
-    if (e.comm && call->kind != MPI_CALL_NAMED)
-        enter_collective(call, row, e.comm, args, fortran);
-    return e;
+    pthread_once(&once, begin);
+    depth--;
+    return file != NULL;
+}
+
+static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
+                   bool fortran)
+{
+    if (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_WAITING)
+        return enter_wait(call, row, args, fortran);
+    struct comm *c = comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
+    if (c && call->kind != MPI_CALL_NAMED)
+        enter_collective(call, row, c, args, fortran);
+    return c ? (void *)c : &nothing;
+}
+
+void *record_enter(uint32_t row, const long *args, bool fortran)
+{
+    if (depth > 0 || (!file && !is_ready()) || (fortran && mpi.abi != ABI_OPEN_MPI))
+        return NULL; /* MPICH's Fortran calls what C calls */
+    depth++;
+    return enter(&mpi_calls[row], row, args, fortran);
 }
 
 /* A communicator has been made: MPI_COMM_NULL for a rank that is not in it. */
@@ -500,19 +500,27 @@ static void name_made(struct comm *parent, long arg, bool fortran)
         add(made, fnv1a(FNV1A, parts, sizeof parts));
 }
 
-void record_leave(struct entered e, uint32_t row, const long *args, bool fortran, int rc)
+static void leave(struct comm *c, const struct mpi_call *call, const long *args,
+                  bool fortran, int rc)
+{
+    if (call->kind == MPI_CALL_NAMED)
+        get_name(c->handle, c->r->name);
+    else
+        atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
+    if (call->kind == MPI_CALL_MADE && rc == 0)
+        name_made(c, args[call->made], fortran);
+}
+
+void record_leave(void *entered, uint32_t row, const long *args, bool fortran, int rc)
 {
     const struct mpi_call *call = &mpi_calls[row];
-    if (!e.outer)
+    if (!entered)
         return;
-    if (e.wait)
-        atomic_store_explicit(&e.wait->in, 0, memory_order_relaxed);
-    if (e.comm && call->kind == MPI_CALL_NAMED)
-        get_name(e.comm->handle, e.comm->r->name);
-    else if (e.comm)
-        atomic_store_explicit(&e.comm->r->done, e.comm->r->entered, memory_order_relaxed);
-    if (e.comm && call->kind == MPI_CALL_MADE && rc == 0)
-        name_made(e.comm, args[call->made], fortran);
+    if (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_WAITING)
+        atomic_store_explicit(&((struct mpi_wait_record *)entered)->in, 0,
+                              memory_order_relaxed);
+    else if (entered != &nothing)
+        leave(entered, call, args, fortran, rc);
     depth--;
 }
 

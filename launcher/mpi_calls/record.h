@@ -9,22 +9,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A call that has been entered; zeroed: it is not recorded. */
-struct entered {
-    struct comm *comm; /* it is a collective of it */
-    struct mpi_wait_record *wait;
-    bool outer; /* not called by MPI itself */
-};
-
 /* The function that ours stands before: in the library that is searched next. Never NULL:
  * a program that lacks it ends with a message. */
 void *record_next(const char *name);
 
-/* A row of mpi_calls[]. With `fortran` all arguments are addresses. */
-struct entered record_enter(uint32_t call, const long *args, bool fortran);
+/* A row of mpi_calls[] is entered. With `fortran` all arguments are addresses. What it
+ * returns is for record_leave(); NULL: the call is made by MPI itself, or nothing is
+ * recorded. */
+void *record_enter(uint32_t call, const long *args, bool fortran);
 /* `rc`: its error code; 0 is MPI_SUCCESS. */
-void record_leave(struct entered e, uint32_t call, const long *args, bool fortran,
-                  int rc);
+void record_leave(void *entered, uint32_t call, const long *args, bool fortran, int rc);
 
 /* The error code that a function of Fortran has put to its last argument, which may be 0:
  * none is wanted. */

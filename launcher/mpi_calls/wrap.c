@@ -76,7 +76,7 @@ enum {
         if (!real)                                                                   \
             next = real = (int (*)(JOIN(P, n)))record_next(#symbol);                 \
         const long args[] = {JOIN(A, n)};                                            \
-        struct entered entered = record_enter(CALL_##call, args, fortran);           \
+        void *entered = record_enter(CALL_##call, args, fortran);                    \
         int rc = real(JOIN(A, n));                                                   \
         record_leave(entered, CALL_##call, args, fortran,                            \
                      fortran ? record_code(args[n - 1]) : rc);                       \

@@ -44,7 +44,8 @@ struct mpi_wait_record {
 
 struct mpi_calls_file {
     uint32_t version, comms, threads;
-    struct mpi_wait_record wait[MPI_CALLS_THREADS];
+    uint32_t partly; /* it has more communicators than there are records */
+    struct mpi_wait_record wait[MPI_CALLS_THREADS]; /* the first: of the main thread */
     struct mpi_comm_record comm[MPI_CALLS_COMMS];
 };
 
@@ -54,6 +55,7 @@ enum mpi_call_kind {
     MPI_CALL_COLLECTIVE,
     MPI_CALL_STARTED,
     MPI_CALL_MADE,
+    MPI_CALL_APART,
     MPI_CALL_MESSAGE,
     MPI_CALL_WAITING,
     MPI_CALL_NAMED
@@ -72,6 +74,8 @@ enum { NO = -1 };
     {"MPI_" #name, MPI_CALL_STARTED, comm, root, count, type, NO, NO, NO},
 #define MADE(name, fortran, n, comm, made) \
     {"MPI_" #name, MPI_CALL_MADE, comm, NO, NO, NO, made, NO, NO},
+#define APART(name, fortran, n, made) \
+    {"MPI_" #name, MPI_CALL_APART, NO, NO, NO, NO, made, NO, NO},
 #define MESSAGE(name, fortran, n, comm, peer, tag) \
     {"MPI_" #name, MPI_CALL_MESSAGE, comm, NO, NO, NO, NO, peer, tag},
 #define WAITING(name, fortran, n) \
@@ -83,6 +87,7 @@ static const struct mpi_call mpi_calls[] = {
 #undef COLLECTIVE
 #undef STARTED
 #undef MADE
+#undef APART
 #undef MESSAGE
 #undef WAITING
 #undef NAMED

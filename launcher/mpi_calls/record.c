@@ -14,27 +14,27 @@
 #include "common/arrivals.h"
 #include "common/fnv.h"
 #include "common/mpi_calls.h"
+#include "launcher/mpi_calls/find.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { ROW_BITS = 6, ROWS = 1 << ROW_BITS, NAME_MAX_MPI = 1024, UNKNOWN_RANK = -2 };
-
-/* As in the mpi.h of each. */
-enum abi { ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
-#define MPICH_WORLD    0x44000000
-#define MPICH_NULL     0x04000000
-#define STANDARD_WORLD 0x101
-#define STANDARD_NULL  0x100
+enum {
+    ROW_BITS = 6,
+    ROWS = 1 << ROW_BITS,
+    NAME_MAX_MPI = 1024,
+    UNKNOWN_RANK = -2,
+};
 
 struct comm {
     _Atomic long handle; /* 0: not in use; set last */
@@ -46,30 +46,8 @@ struct comm {
     struct comm *next;
 };
 
-static struct mpi {
-    enum abi abi;
-    long world, null;
-    int size, keyval;
-    long group; /* of all ranks */
-    int (*comm_size)(long comm, int *size);
-    int (*comm_test_inter)(long comm, int *flag);
-    int (*comm_group)(long comm, long *group);
-    int (*comm_get_name)(long comm, char *name, int *n);
-    int (*comm_set_attr)(long comm, int keyval, void *value);
-    int (*comm_create_keyval)(int (*copy)(long comm, int keyval, void *extra, void *in,
-                                          void *out, int *flag),
-                              int (*forget)(long comm, int keyval, void *value,
-                                            void *extra),
-                              int *keyval, void *extra);
-    int (*group_free)(long *group);
-    int (*group_translate_ranks)(long group, int n, const int *ranks, long to, int *out);
-    int (*type_get_name)(long type, char *name, int *n);
-    int (*type_size)(long type, int *size);
-    int (*initialized)(int *flag);
-    long (*comm_f2c)(int comm), (*type_f2c)(int type); /* Open MPI's */
-} mpi;
-
 static struct mpi_calls_file *_Atomic file; /* NULL: nothing is recorded */
+static struct mpi_calls_file *mapped;       /* from the start, as `file` is then */
 static struct arrivals_file *arrivals;
 static struct comm *_Atomic rows[ROWS];
 /* To add and to free entries and records. MPI is not called with it: it may hold a lock
@@ -80,100 +58,6 @@ static atomic_uint nthreads;
 static __thread __attribute__((tls_model("initial-exec"))) int depth;
 static __thread
     __attribute__((tls_model("initial-exec"))) struct mpi_wait_record *my_wait;
-
-/* --- the library behind this one ---------------------------------------------------- */
-
-/* Python loads an MPI that is not searched for us: found by its name. */
-struct search {
-    const char *name;
-    void *found;
-};
-
-static int find_in(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    struct search *s = arg;
-    const char *base = strrchr(info->dlpi_name, '/');
-    if (!base || strncmp(base, "/libmpi", strlen("/libmpi")) != 0)
-        return 0;
-    void *library = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
-    s->found = library ? dlsym(library, s->name) : NULL;
-    return s->found != NULL;
-}
-
-static void *next_or_null(const char *name)
-{
-    struct search s = {name, dlsym(RTLD_NEXT, name)};
-    if (!s.found)
-        dl_iterate_phdr(find_in, &s);
-    return s.found;
-}
-
-/* A function, or an object of Open MPI. Of objects a program may have a copy, which is
- * then the library's, too: nothing of ours has the name. */
-static void *object(const char *name)
-{
-    void *found = dlsym(RTLD_DEFAULT, name);
-    return found ? found : next_or_null(name);
-}
-
-void *record_next(const char *name)
-{
-    void *found = next_or_null(name);
-    if (found)
-        return found;
-    fprintf(stderr, "ddprun: this program's MPI library has no %s\n", name);
-    abort();
-}
-
-/* False: it lacks something, and nothing is recorded. */
-static bool find_functions(void)
-{
-    const struct {
-        const char *name;
-        void **to;
-    } needed[] = {
-        {"PMPI_Comm_size", (void **)&mpi.comm_size},
-        {"PMPI_Comm_test_inter", (void **)&mpi.comm_test_inter},
-        {"PMPI_Comm_group", (void **)&mpi.comm_group},
-        {"PMPI_Comm_get_name", (void **)&mpi.comm_get_name},
-        {"PMPI_Comm_set_attr", (void **)&mpi.comm_set_attr},
-        {"PMPI_Comm_create_keyval", (void **)&mpi.comm_create_keyval},
-        {"PMPI_Group_free", (void **)&mpi.group_free},
-        {"PMPI_Group_translate_ranks", (void **)&mpi.group_translate_ranks},
-        {"PMPI_Type_get_name", (void **)&mpi.type_get_name},
-        {"PMPI_Type_size", (void **)&mpi.type_size},
-        {"PMPI_Initialized", (void **)&mpi.initialized},
-        {"PMPI_Comm_f2c", (void **)&mpi.comm_f2c}, /* Open MPI's only, from here */
-        {"PMPI_Type_f2c", (void **)&mpi.type_f2c},
-        {"ompi_mpi_comm_null", (void **)&mpi.null},
-    };
-    size_t n = sizeof needed / sizeof *needed - (mpi.abi == ABI_OPEN_MPI ? 0 : 3);
-    bool all = true;
-    for (size_t i = 0; i < n; i++) {
-        *needed[i].to = object(needed[i].name);
-        all &= *needed[i].to != NULL;
-    }
-    return all;
-}
-
-static bool find_mpi(void)
-{
-    Dl_info library = {0};
-    void *open_mpi = object("ompi_mpi_comm_world"), *size = object("PMPI_Comm_size");
-    mpi.abi = ABI_MPICH;
-    mpi.world = MPICH_WORLD;
-    mpi.null = MPICH_NULL;
-    if (open_mpi) {
-        mpi.abi = ABI_OPEN_MPI;
-        mpi.world = (long)open_mpi;
-    } else if (size && dladdr(size, &library) &&
-               strstr(library.dli_fname, "libmpi_abi")) {
-        mpi.abi = ABI_STANDARD;
-        mpi.world = STANDARD_WORLD;
-        mpi.null = STANDARD_NULL;
-    }
-    return find_functions();
-}
 
 /* --- the file ----------------------------------------------------------------------- */
 
@@ -192,6 +76,9 @@ static void *map_file(const char *suffix, size_t size)
     if (!stem || snprintf(path, sizeof path, "%s.%d.%s", stem, (int)getpid(), suffix) >=
                      (int)sizeof path)
         return NULL;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size)
+        return NULL; /* SIGXFSZ would end the rank */
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     void *p = fd >= 0 && posix_fallocate(fd, 0, (off_t)size) == 0
                   ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
@@ -273,8 +160,10 @@ static void take_record(struct comm *c, uint64_t id, const char *name)
     struct mpi_comm_record *r = file->comm;
     while (r < file->comm + MPI_CALLS_COMMS && r->id != 0)
         r++;
-    if (r == file->comm + MPI_CALLS_COMMS)
+    if (r == file->comm + MPI_CALLS_COMMS) {
+        file->partly = true;
         return;
+    }
     id = fnv1a(id ? id : FNV1A, c->world, (size_t)c->size * sizeof *c->world);
     while (id == 0 || id_is_used(id))
         id++;
@@ -335,8 +224,8 @@ static struct comm *add(long handle, uint64_t id)
 {
     char name[MPI_CALLS_NAME];
     int inter = 0, size = 0;
-    mpi.comm_test_inter(handle, &inter);
-    mpi.comm_size(handle, &size);
+    if (mpi.comm_test_inter(handle, &inter) != 0 || mpi.comm_size(handle, &size) != 0)
+        return NULL; /* it is none */
     int *world = inter || size < 2 ? NULL : ranks_of(handle, size);
     get_name(handle, name);
     pthread_mutex_lock(&lock);
@@ -372,29 +261,24 @@ static struct comm *comm_of(long handle)
 static void begin(void)
 {
     int initialized = 0;
-    if (!find_mpi() || mpi.initialized(&initialized) != 0 || !initialized)
+    if (!mapped || !mpi_find() || mpi.initialized(&initialized) != 0 || !initialized)
         return;
     mpi.comm_size(mpi.world, &mpi.size);
     mpi.comm_group(mpi.world, &mpi.group);
     mpi.comm_create_keyval(do_not_copy, on_freed, &mpi.keyval, NULL);
-    struct mpi_calls_file *f = map_file("mpi", sizeof *f);
-    if (!f)
-        return;
-    f->comms = MPI_CALLS_COMMS;
-    f->threads = MPI_CALLS_THREADS;
-    f->version = MPI_CALLS_VERSION;
     if (getenv("DDPRUN_ARRIVALS") &&
         (arrivals = map_file("arrivals", sizeof *arrivals))) {
         arrivals->room = ARRIVALS;
         arrivals->version = ARRIVALS_VERSION;
     }
-    file = f;
+    file = mapped;
 }
 
-/* With `fortran` the MPI is Open MPI. */
 static long handle_at(long arg, bool fortran, long (*f2c)(int handle))
 {
-    return fortran ? f2c(*(int *)arg) : mpi.abi == ABI_MPICH ? (int)arg : arg;
+    if (fortran)
+        return f2c ? f2c(*(int *)arg) : *(int *)arg;
+    return mpi.abi == ABI_MPICH ? (int)arg : arg;
 }
 
 static int int_at(long arg, bool fortran)
@@ -402,15 +286,18 @@ static int int_at(long arg, bool fortran)
     return fortran ? *(int *)arg : (int)arg;
 }
 
+/* Most programs use one type with a communicator: one of MPI's own is asked for once. */
 static void note_type(struct comm *c, long type)
 {
     char name[NAME_MAX_MPI] = "";
     int n = 0, bytes = 0;
+    if (type == mpi.null_type)
+        return; /* an error of the call, not of ours */
     mpi.type_get_name(type, name, &n);
     mpi.type_size(type, &bytes);
     snprintf(c->r->type, sizeof c->r->type, "%s", name);
     c->r->bytes = (uint32_t)bytes;
-    c->type = type;
+    c->type = strncmp(name, "MPI_", strlen("MPI_")) == 0 ? type : 0;
 }
 
 static void note_arrival(const struct mpi_comm_record *r, uint64_t number)
@@ -439,12 +326,20 @@ static void enter_collective(const struct mpi_call *call, uint32_t row, struct c
         note_arrival(r, number);
 }
 
+/* The first is the main thread's; further threads share the others. */
+static struct mpi_wait_record *take_wait(void)
+{
+    bool first = syscall(SYS_gettid) == getpid();
+    unsigned other = first ? 0 : atomic_fetch_add(&nthreads, 1) % (MPI_CALLS_THREADS - 1);
+    return &file->wait[first ? 0 : 1 + other];
+}
+
 static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t row,
                                           const long *args, bool fortran)
 {
     struct mpi_wait_record *w = my_wait;
     if (!w)
-        w = my_wait = &file->wait[atomic_fetch_add(&nthreads, 1) % MPI_CALLS_THREADS];
+        w = my_wait = take_wait();
     w->call = row;
     w->peer = UNKNOWN_RANK;
     if (call->kind == MPI_CALL_MESSAGE) {
@@ -475,16 +370,19 @@ static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
 {
     if (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_WAITING)
         return enter_wait(call, row, args, fortran);
+    if (call->kind == MPI_CALL_APART)
+        return &nothing;
     struct comm *c = comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
     if (c && call->kind != MPI_CALL_NAMED)
         enter_collective(call, row, c, args, fortran);
     return c ? (void *)c : &nothing;
 }
 
+/* The handles of MPI 5's ABI are other ones in Fortran, which calls what C calls. */
 void *record_enter(uint32_t row, const long *args, bool fortran)
 {
-    if (depth > 0 || (!file && !is_ready()) || (fortran && mpi.abi != ABI_OPEN_MPI))
-        return NULL; /* MPICH's Fortran calls what C calls */
+    if (depth > 0 || (!file && !is_ready()) || (fortran && mpi.abi == ABI_STANDARD))
+        return NULL;
     depth++;
     return enter(&mpi_calls[row], row, args, fortran);
 }
@@ -492,22 +390,26 @@ void *record_enter(uint32_t row, const long *args, bool fortran)
 /* A communicator has been made: MPI_COMM_NULL for a rank that is not in it. */
 static void name_made(struct comm *parent, long arg, bool fortran)
 {
-    uint64_t parts[] = {parent->r->id, ++parent->nmade};
-    long made = fortran                ? mpi.comm_f2c(*(int *)arg)
+    long made = fortran                ? handle_at(arg, true, mpi.comm_f2c)
                 : mpi.abi == ABI_MPICH ? *(int *)arg
                                        : *(long *)arg;
+    uint64_t parts[] = {parent ? parent->r->id : 0, parent ? ++parent->nmade : 0};
     if (made != mpi.null)
-        add(made, fnv1a(FNV1A, parts, sizeof parts));
+        add(made, parent ? fnv1a(FNV1A, parts, sizeof parts) : 0);
 }
 
+/* `c`: NULL if it is not recorded. */
 static void leave(struct comm *c, const struct mpi_call *call, const long *args,
                   bool fortran, int rc)
 {
-    if (call->kind == MPI_CALL_NAMED)
+    if (c && call->kind == MPI_CALL_NAMED) {
         get_name(c->handle, c->r->name);
-    else
+    } else if (c) {
+        if (rc != 0)
+            c->r->entered--; /* it has not met the others */
         atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
-    if (call->kind == MPI_CALL_MADE && rc == 0)
+    }
+    if (rc == 0 && call->made != NO)
         name_made(c, args[call->made], fortran);
 }
 
@@ -519,25 +421,55 @@ void record_leave(void *entered, uint32_t row, const long *args, bool fortran, i
     if (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_WAITING)
         atomic_store_explicit(&((struct mpi_wait_record *)entered)->in, 0,
                               memory_order_relaxed);
-    else if (entered != &nothing)
-        leave(entered, call, args, fortran, rc);
+    else
+        leave(entered == &nothing ? NULL : entered, call, args, fortran, rc);
     depth--;
 }
 
-/* --- the environment ---------------------------------------------------------------- */
+/* --- the start ---------------------------------------------------------------------- */
+
+/* Not by unsetenv(), which may be the program's own, as bash's. */
+static void set_preload(char *list)
+{
+    char **at = environ;
+    while (*at && strncmp(*at, "LD_PRELOAD=", strlen("LD_PRELOAD=")) != 0)
+        at++;
+    if (*at && list && *list) {
+        *at = list;
+        return;
+    }
+    for (; *at; at++)
+        *at = at[1];
+}
 
 /* What the rank starts is not to load this library, which is the first in LD_PRELOAD; but
  * for a script, which starts the program of MPI. */
-static __attribute__((constructor)) void restore_variable(void)
+static void restore_variable(bool has_mpi)
 {
     Dl_info own;
     const char *list = getenv("LD_PRELOAD"), *wish = getenv(MPI_CALLS_WISH);
     size_t n = list && dladdr((void *)restore_variable, &own) ? strlen(own.dli_fname) : 0;
+    char *others = NULL;
     if (n == 0 || strncmp(list, own.dli_fname, n) != 0 ||
-        (wish && strcmp(wish, "on") == 0 && !dlsym(RTLD_NEXT, "MPI_Init")))
+        (wish && strcmp(wish, "on") == 0 && !has_mpi))
         return;
-    if (list[n] == '\0')
-        unsetenv("LD_PRELOAD");
-    else if (list[n] == ':')
-        setenv("LD_PRELOAD", strdup(list + n + 1), 1);
+    if (list[n] == ':' && asprintf(&others, "LD_PRELOAD=%s", list + n + 1) < 0)
+        return;
+    set_preload(others);
+}
+
+/* A rank without the file is not recorded; one with it, but no communicator, has called
+ * nothing yet. Python has loaded it for MPI, which follows. */
+static __attribute__((constructor)) void start(void)
+{
+    const char *list = getenv("LD_PRELOAD");
+    bool has_mpi = dlsym(RTLD_NEXT, "MPI_Init") != NULL;
+    bool by_python = !list || !strstr(list, "ddprun-mpi-calls.so");
+    restore_variable(has_mpi);
+    mapped = has_mpi || by_python ? map_file("mpi", sizeof *mapped) : NULL;
+    if (!mapped)
+        return;
+    mapped->comms = MPI_CALLS_COMMS;
+    mapped->threads = MPI_CALLS_THREADS;
+    mapped->version = MPI_CALLS_VERSION;
 }

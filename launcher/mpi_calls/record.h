@@ -9,10 +9,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The function that ours stands before: in the library that is searched next. Never NULL:
- * a program that lacks it ends with a message. */
-void *record_next(const char *name);
-
 /* A row of mpi_calls[] is entered. With `fortran` all arguments are addresses. What it
  * returns is for record_leave(); NULL: the call is made by MPI itself, or nothing is
  * recorded. */

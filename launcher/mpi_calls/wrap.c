@@ -4,10 +4,15 @@
  * MPIs, whose handles differ in type. On x86-64 and AArch64 an int, a handle or a pointer
  * is passed in the same place as a long, and the upper half of an int is not looked at.
  *
+ * MPI 4's functions for large counts, MPI_Send_c, differ from the others in the width of
+ * an int.
+ *
  * Open MPI's Fortran calls PMPI_*, which is behind us: mpi_barrier_ is that of mpif.h and
- * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls MPI_*.
+ * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls MPI_*,
+ * or PMPI_* from mpi_f08 where there is no buffer.
  */
 #include "common/mpi_calls.h"
+#include "launcher/mpi_calls/find.h"
 #include "launcher/mpi_calls/record.h"
 
 #include <stdatomic.h>
@@ -16,6 +21,7 @@ enum {
 #define COLLECTIVE(name, ...) CALL_##name,
 #define STARTED               COLLECTIVE
 #define MADE                  COLLECTIVE
+#define APART                 COLLECTIVE
 #define MESSAGE               COLLECTIVE
 #define WAITING               COLLECTIVE
 #define NAMED                 COLLECTIVE
@@ -74,7 +80,7 @@ enum {
         static int (*_Atomic next)(JOIN(P, n));                                      \
         int (*real)(JOIN(P, n)) = atomic_load_explicit(&next, memory_order_relaxed); \
         if (!real)                                                                   \
-            next = real = (int (*)(JOIN(P, n)))record_next(#symbol);                 \
+            next = real = (int (*)(JOIN(P, n)))mpi_next(#symbol);                    \
         const long args[] = {JOIN(A, n)};                                            \
         void *entered = record_enter(CALL_##call, args, fortran);                    \
         int rc = real(JOIN(A, n));                                                   \
@@ -84,6 +90,7 @@ enum {
     }
 #define COLLECTIVE(name, fortran, n, ...)              \
     FUNCTION(name, MPI_##name, n, false)               \
+    FUNCTION(name, MPI_##name##_c, n, false)           \
     FUNCTION(name, mpi_##fortran##_, JOIN(F, n), true) \
     FUNCTION(name, mpi_##fortran##_f08_, JOIN(F, n), true)
 #define NAMED(name, n, comm) FUNCTION(name, MPI_##name, n, false)

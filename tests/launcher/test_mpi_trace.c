@@ -73,11 +73,11 @@ static void record(struct mpi_calls_file *f, const struct is *is)
                                  .comms = MPI_CALLS_COMMS,
                                  .threads = MPI_CALLS_THREADS};
     if (is->entered == 0) {
-        f->wait[1].call = row_of(is->call);
-        f->wait[1].in = 1;
-        f->wait[1].at_ms = ENTERED_MS;
-        f->wait[1].peer = is->peer;
-        f->wait[1].tag = 7;
+        f->wait[0].call = row_of(is->call);
+        f->wait[0].in = 1;
+        f->wait[0].at_ms = ENTERED_MS;
+        f->wait[0].peer = is->peer;
+        f->wait[0].tag = 7;
         return;
     }
     struct mpi_comm_record *r = &f->comm[3];
@@ -237,6 +237,54 @@ TEST(who_is_blocked)
     ck_assert_int_eq(idle_of(all, "blocked"), 4);
     ck_assert_int_eq(idle_of(all, "known"), 4);
     ck_assert_int_eq(idle_of(all, "idle_ms"), NOW_MS - ENTERED_MS);
+}
+
+/* A thread that only waits does not make its rank wait, but what it does is progress. */
+TEST(threads_and_what_has_returned)
+{
+    static const struct is computes = COMPUTES(1);
+    static struct mpi_calls_file f;
+    record(&f, &computes);
+    f.wait[2] = (struct mpi_wait_record){
+        .at_ms = ENTERED_MS + 9000, .in = 1, .call = row_of("MPI_Recv"), .peer = 0};
+    json_t *ranks = json_pack("[{s:i}]", "rank", 0), *rank = json_array_get(ranks, 0);
+    trace_of_mpi(&f, NOW_MS, rank);
+    ck_assert_ptr_null(json_object_get(rank, "message"));
+    json_auto_t *idle = collect_idle(ranks);
+    ck_assert_int_eq(json_integer_value(json_object_get(idle, "blocked")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(idle, "idle_ms")), 21500);
+    f.wait[0] = f.wait[2];
+    f.wait[0].in = 0;
+    f.wait[0].at_ms = ENTERED_MS + 10000;
+    ranks = json_pack("[{s:i}]", "rank", 0);
+    trace_of_mpi(&f, NOW_MS, json_array_get(ranks, 0));
+    json_auto_t *later = collect_idle(ranks);
+    ck_assert_int_eq(json_integer_value(json_object_get(later, "blocked")), 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(later, "idle_ms")), 20500);
+}
+
+/* Such a rank is not blamed; one that records, but has called nothing, is. */
+LOOP_TEST(who_does_not_record, 3)
+{
+    static const char *const said[] = {"; of rank 0 there is no stack",
+                                       "; of rank 0 there is no stack",
+                                       "; rank 0 has not arrived: it is running"};
+    static const struct is waits = IN("MPI_Barrier", 3);
+    json_auto_t *ranks = json_array();
+    for (int r = 0; r < RANKS; r++)
+        json_array_append_new(
+            ranks, r > 0 ? trace_of(r, &waits)
+                         : json_pack("{s:i, s:s}", "rank", 0, "state", "running"));
+    static struct mpi_calls_file f = {.version = MPI_CALLS_VERSION,
+                                      .comms = MPI_CALLS_COMMS,
+                                      .threads = MPI_CALLS_THREADS};
+    f.partly = _i == 1;
+    if (_i > 0)
+        trace_of_mpi(&f, NOW_MS, json_array_get(ranks, 0));
+    json_auto_t *v = verdict(ranks);
+    const char *sentence =
+        json_string_value(json_array_get(json_object_get(v, "sentences"), 0));
+    ck_assert_msg(strstr(sentence, said[_i]), "%s", sentence);
 }
 
 /* A rank may write anything to its file, or be of another version. */

@@ -333,8 +333,9 @@ json_t *collect_idle(json_t *ranks)
         bool waits = making != NULL;
         if (making)
             note_age(making, &idle_ms);
-        if (message)
-            note_age(message, &idle_ms);
+        json_int_t last = int_of(rank, "message_ms");
+        if (json_object_get(rank, "message_ms") && (idle_ms < 0 || last < idle_ms))
+            idle_ms = last;
         json_array_foreach (json_object_get(rank, "calls"), k, call) {
             note_age(call, &idle_ms);
             waits |= is_false(call, "done");

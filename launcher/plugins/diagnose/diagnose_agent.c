@@ -230,12 +230,20 @@ static bool needs_mpi(const struct elf *elf)
     return false;
 }
 
-/* The program needs MPI, or a library of it does. The library of a sanitizer has to be
- * the first one; musl's linker cannot load ours. */
+/* The library of a sanitizer has to be the first one. */
+static bool names_sanitizer(const char *text)
+{
+    static const char *const sanitizers[] = {"libasan.",  "libtsan.",   "liblsan.",
+                                             "libubsan.", "libhwasan.", "libclang_rt."};
+    bool named = false;
+    for (size_t i = 0; text && i < ARRAY_LEN(sanitizers); i++)
+        named |= strstr(text, sanitizers[i]) != NULL;
+    return named;
+}
+
+/* The program needs MPI, or a library of it does. musl's linker cannot load ours. */
 static void *diagnose_examine(const char *path, const struct strv *env)
 {
-    static const char *const sanitizers[] = {"libasan.", "libtsan.", "liblsan.",
-                                             "libubsan.", "libhwasan."};
     struct seen *s = xcalloc(1, sizeof *s);
     SCOPED(elf_finish) struct elf elf = {0};
     if (elf_read(path, &elf) < 0)
@@ -243,8 +251,7 @@ static void *diagnose_examine(const char *path, const struct strv *env)
     s->unfit = elf.interpreter && strstr(elf.interpreter, "musl");
     s->mpi = needs_mpi(&elf);
     for (size_t i = 0; i < elf.needs.n; i++) {
-        for (size_t k = 0; k < ARRAY_LEN(sanitizers); k++)
-            s->unfit |= strstr(elf.needs.v[i], sanitizers[k]) != NULL;
+        s->unfit |= names_sanitizer(elf.needs.v[i]);
         SCOPED(elf_finish) struct elf library = {0};
         OWNED char *file =
             s->mpi ? NULL
@@ -273,6 +280,8 @@ static void record_mpi(const struct diagnose *d, struct strv *env)
     if (off || d->unfit || (!on && !d->mpi))
         return;
     const char *others = strv_env_get(env, "LD_PRELOAD");
+    if (names_sanitizer(others))
+        return;
     OWNED char *file = installed_file(INSTALLED_PROGRAM, "ddprun-mpi-calls.so", R_OK);
     if (!file || strpbrk(file, ": ")) /* which separate names */
         return;

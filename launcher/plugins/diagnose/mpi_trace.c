@@ -99,6 +99,7 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
         f->threads != MPI_CALLS_THREADS)
         return;
     json_t *groups = array_in(rank, "groups"), *calls = array_in(rank, "calls");
+    json_object_set_new(rank, "mpi", json_string(f->partly ? "partly" : "recorded"));
     for (const struct mpi_comm_record *r = f->comm; r < f->comm + MPI_CALLS_COMMS; r++) {
         char id[32];
         if (r->id == 0)
@@ -112,9 +113,13 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
         if (r->entered > 0)
             json_array_append_new(calls, call_of(r, id, now_ms));
     }
+    json_int_t last = -1;
     for (const struct mpi_wait_record *w = f->wait; w < f->wait + MPI_CALLS_THREADS;
          w++) {
-        if (w->in == 0)
+        json_int_t age = age_ms(w->at_ms, now_ms);
+        last = w->at_ms > 0 && (last < 0 || age < last) ? age : last;
+        /* other threads may do nothing else than wait for requests */
+        if (w->in == 0 || w != f->wait)
             continue;
         json_t *message = json_pack("{s:s, s:I}", "op", call_name(w->call), "age_ms",
                                     age_ms(w->at_ms, now_ms));
@@ -124,4 +129,6 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
         }
         json_object_set_new(rank, "message", message);
     }
+    if (last >= 0)
+        json_object_set_new(rank, "message_ms", json_integer(last));
 }

@@ -149,12 +149,20 @@ static void print_whereabouts(const struct view *v, FILE *f)
     }
 }
 
+static const json_t *peer_of(const struct view *v)
+{
+    return json_object_get(json_object_get(v->is, "message"), "peer");
+}
+
 static bool alike(const struct view *a, const struct view *b)
 {
     if (a->gone || b->gone)
         return a->gone && b->gone && strcmp(a->gone, b->gone) == 0;
     if (stopped(a) || stopped(b))
         return stopped(a) && stopped(b);
+    if (!a->at.op != !b->at.op || (a->at.op && strcmp(a->at.op, b->at.op) != 0) ||
+        (peer_of(a) != peer_of(b) && !json_equal(peer_of(a), peer_of(b))))
+        return false;
     if (a->at.function || b->at.function)
         return place_equal(&a->at, &b->at);
     return a->state == b->state ||

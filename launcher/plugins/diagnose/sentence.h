@@ -19,8 +19,10 @@ struct view {
     struct place at;
     bool timed_out;      /* it had waited, and has failed */
     bool awaits, absent; /* of a group: it waits; others wait for it */
+    bool unrecorded;     /* hidden in a group */
     /* in the group that is examined */
     bool member, known;       /* it is one, its numbers are known */
+    bool hidden;              /* it may be one, but does not record this */
     json_int_t entered, done; /* 0 if they are not */
     const json_t *call;       /* of the number that is compared; NULL: none */
 };

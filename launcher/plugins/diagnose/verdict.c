@@ -78,6 +78,10 @@ static void examine(struct job_view *j, const json_t *group)
         json_array_foreach (ranks, i, rank)
             v->member |= json_integer_value(rank) == v->rank;
         v->known = own != NULL;
+        v->hidden = v->member && text_of(group, "text") && !v->known && !v->gone &&
+                    !is_text(v->is, "mpi", "recorded");
+        v->member = v->member && !v->hidden;
+        v->unrecorded |= v->hidden;
         v->entered = count_of(own, "entered");
         v->done = count_of(own, "done");
     }
@@ -286,6 +290,8 @@ static void find_complete(struct job_view *j, const json_t *group)
                                                                     : number;
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
+        if (v->hidden)
+            return;
         others |= v->timed_out;
         if (v->timed_out)
             continue;
@@ -344,7 +350,7 @@ static void take_nowhere(const struct job_view *j, bool *others, bool *unknown)
     for (size_t i = 0; i < j->n; i++)
         nknown += others[i] && !nowhere(&j->ranks[i]);
     for (size_t i = 0; nknown > 0 && i < j->n; i++) {
-        unknown[i] = others[i] && nowhere(&j->ranks[i]);
+        unknown[i] |= others[i] && nowhere(&j->ranks[i]);
         others[i] = others[i] && !unknown[i];
     }
 }
@@ -358,6 +364,11 @@ static void print_unknown(const struct job_view *j, const bool *unknown, FILE *f
     fputs(" there is no stack", f);
 }
 
+static bool differ_in_place(const struct view *a, const struct view *b)
+{
+    return a->at.function && b->at.function && !place_equal(&a->at, &b->at);
+}
+
 static void by_stacks(struct job_view *j)
 {
     bool *waits = marks(j), *others = marks(j), *same = marks(j), *unknown = marks(j);
@@ -365,7 +376,8 @@ static void by_stacks(struct job_view *j)
     for (size_t i = 0; i < j->n; i++) {
         const struct view *v = &j->ranks[i];
         waits[i] = in_call(v);
-        others[i] = !waits[i] && !v->timed_out;
+        unknown[i] = v->unrecorded && nowhere(v);
+        others[i] = !waits[i] && !v->timed_out && !unknown[i];
         first = waits[i] && nwait == 0 ? i : first;
         nwait += waits[i];
         nothers += others[i];
@@ -376,7 +388,7 @@ static void by_stacks(struct job_view *j)
     for (size_t i = 0; i < j->n; i++) {
         same[i] = waits[i] && strcmp(j->ranks[i].at.op, j->ranks[first].at.op) == 0;
         differ |=
-            waits[i] && (!same[i] || !place_equal(&j->ranks[i].at, &j->ranks[first].at));
+            waits[i] && (!same[i] || differ_in_place(&j->ranks[i], &j->ranks[first]));
     }
     FILE *f = sentence_open(j);
     if (nothers == 0 && differ) {

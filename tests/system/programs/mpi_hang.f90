@@ -1,4 +1,4 @@
-! Rank 1 does not come to the second sum of its half.
+! Rank 1 does not come to the barrier of its half.
 program hang
 #ifdef F08
   use mpi_f08
@@ -14,7 +14,7 @@ program hang
   call MPI_Comm_split(MPI_COMM_WORLD, mod(rank, 2), rank, half, error)
   call MPI_Allreduce(one, total, 1, MPI_INTEGER, MPI_SUM, half, error)
   if (rank == 1) call sleep(600)
-  call MPI_Allreduce(one, total, 1, MPI_INTEGER, MPI_SUM, half, error)
+  call MPI_Barrier(half, error)
   if (rank /= 3) call sleep(600)
   call MPI_Finalize(error)
 end program

@@ -88,6 +88,16 @@ static void *map_file(const char *suffix, size_t size)
     return p == MAP_FAILED ? NULL : p;
 }
 
+static void map_calls(void)
+{
+    mapped = map_file("mpi", sizeof *mapped);
+    if (!mapped)
+        return;
+    mapped->comms = MPI_CALLS_COMMS;
+    mapped->threads = MPI_CALLS_THREADS;
+    mapped->version = MPI_CALLS_VERSION;
+}
+
 /* --- communicators ------------------------------------------------------------------ */
 
 static int do_not_copy(long comm, int keyval, void *extra, void *in, void *out, int *flag)
@@ -261,6 +271,8 @@ static struct comm *comm_of(long handle)
 static void begin(void)
 {
     int initialized = 0;
+    if (!mapped)
+        map_calls();
     if (!mapped || !mpi_find() || mpi.initialized(&initialized) != 0 || !initialized)
         return;
     mpi.comm_size(mpi.world, &mpi.size);
@@ -459,17 +471,14 @@ static void restore_variable(bool has_mpi)
 }
 
 /* A rank without the file is not recorded; one with it, but no communicator, has called
- * nothing yet. Python has loaded it for MPI, which follows. */
+ * nothing yet. Python has loaded this for MPI, which follows; what a script starts may
+ * have nothing to do with MPI. */
 static __attribute__((constructor)) void start(void)
 {
     const char *list = getenv("LD_PRELOAD");
     bool has_mpi = dlsym(RTLD_NEXT, "MPI_Init") != NULL;
     bool by_python = !list || !strstr(list, "ddprun-mpi-calls.so");
     restore_variable(has_mpi);
-    mapped = has_mpi || by_python ? map_file("mpi", sizeof *mapped) : NULL;
-    if (!mapped)
-        return;
-    mapped->comms = MPI_CALLS_COMMS;
-    mapped->threads = MPI_CALLS_THREADS;
-    mapped->version = MPI_CALLS_VERSION;
+    if (has_mpi || by_python)
+        map_calls();
 }

@@ -4,8 +4,8 @@
  * MPIs, whose handles differ in type. On x86-64 and AArch64 an int, a handle or a pointer
  * is passed in the same place as a long, and the upper half of an int is not looked at.
  *
- * MPI 4's functions for large counts, MPI_Send_c, differ from the others in the width of
- * an int.
+ * MPI 4's functions for large counts, as MPI_Send_c, are not here: mpi4py takes those
+ * that are there for its MPI's, and calls others if they are not.
  *
  * Open MPI's Fortran calls PMPI_*, which is behind us: mpi_barrier_ is that of mpif.h and
  * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls MPI_*,
@@ -90,7 +90,6 @@ enum {
     }
 #define COLLECTIVE(name, fortran, n, ...)              \
     FUNCTION(name, MPI_##name, n, false)               \
-    FUNCTION(name, MPI_##name##_c, n, false)           \
     FUNCTION(name, mpi_##fortran##_, JOIN(F, n), true) \
     FUNCTION(name, mpi_##fortran##_f08_, JOIN(F, n), true)
 #define NAMED(name, n, comm) FUNCTION(name, MPI_##name, n, false)

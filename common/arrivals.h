@@ -8,7 +8,6 @@
 #ifndef COMMON_ARRIVALS_H
 #define COMMON_ARRIVALS_H
 
-#include <stdatomic.h>
 #include <stdint.h>
 
 enum { ARRIVALS = 512, ARRIVALS_VERSION = 1 };
@@ -25,17 +24,10 @@ struct arrivals_file {
     struct arrival_entry entry[ARRIVALS];
 };
 
-/* Any thread; `f` has been zeroed, with its version and room. */
-static inline void arrivals_add(struct arrivals_file *f, uint64_t group, uint64_t number,
-                                int64_t at_ns)
-{
-    uint64_t at = atomic_fetch_add_explicit(&f->next, 1, memory_order_relaxed);
-    struct arrival_entry *e = &f->entry[at % ARRIVALS];
-    atomic_store_explicit(&e->number, 0, memory_order_release);
-    atomic_thread_fence(memory_order_release);
-    e->group = group;
-    e->at_ns = at_ns;
-    atomic_store_explicit(&e->number, number, memory_order_release);
-}
+/* Maps it; NULL: DDPRUN_ARRIVALS is not set, or it cannot be made. */
+struct arrivals_file *arrivals_map(void);
+/* Any thread. */
+void arrivals_add(struct arrivals_file *f, uint64_t group, uint64_t number,
+                  int64_t at_ns);
 
 #endif

@@ -30,21 +30,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
-
-static int open_file(const char *what)
-{
-    const char *stem = getenv("DDPRUN_DIAGNOSE");
-    OWNED char *path = stem ? xasprintf("%s.%d.%s", stem, (int)getpid(), what) : NULL;
-    return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
-}
 
 /* ---- the collective that is waited for ---- */
 
 /* Of several waits of a process the file has the one that began last. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int calls_fd = -1;
+
+static int open_calls(void)
+{
+    const char *stem = getenv("DDPRUN_DIAGNOSE");
+    OWNED char *path = stem ? xasprintf("%s.%d.calls", stem, (int)getpid()) : NULL;
+    return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+}
 
 /* As JSON. `c` NULL: this rank joins the group, which is to have `size` ranks. */
 static void print(const struct ddp_group *g, int size, const struct coll *c,
@@ -85,7 +84,7 @@ static void write_call(const struct ddp_group *g, int size, const struct coll *c
     print(g, size, c, wall_ns() / 1000000 - waited_ms, f);
     xmemclose(f);
     pthread_mutex_lock(&lock);
-    calls_fd = calls_fd < 0 ? open_file("calls") : calls_fd;
+    calls_fd = calls_fd < 0 ? open_calls() : calls_fd;
     if (calls_fd >= 0 && ftruncate(calls_fd, 0) == 0 && lseek(calls_fd, 0, SEEK_SET) == 0)
         (void)write_all(calls_fd, text, n); /* else the report says less */
     pthread_mutex_unlock(&lock);
@@ -118,16 +117,7 @@ static struct arrivals_file *_Atomic file;
 
 static void map_file(void)
 {
-    SCOPED(close_fd) int fd = getenv("DDPRUN_ARRIVALS") ? open_file("arrivals") : -1;
-    struct arrivals_file *f = MAP_FAILED;
-    /* with its memory: to write where /dev/shm has none left would end this process */
-    if (fd >= 0 && posix_fallocate(fd, 0, sizeof *f) == 0)
-        f = mmap(NULL, sizeof *f, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (f != MAP_FAILED) {
-        f->room = ARRIVALS;
-        f->version = ARRIVALS_VERSION;
-        file = f;
-    }
+    file = arrivals_map();
 }
 
 /* Groups of the same name may be made of different ranks. */

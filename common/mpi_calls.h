@@ -4,9 +4,9 @@
  * DDPRUN_DIAGNOSE; ddprun-diagnose reads it while the rank runs (doc/hangs.md).
  *
  * A communicator has one collective at a time, a thread one call that waits for messages.
- * `call` is a row of common/mpi_calls.def. Times are of
- * CLOCK_MONOTONIC_COARSE. A reader that comes between two stores sees parts of two calls:
- * it is there for ranks that have not gone on for seconds.
+ * `call` is a row of common/mpi_calls.def. Times are of CLOCK_MONOTONIC_COARSE. A reader
+ * that comes between two stores sees parts of two calls: it is there for ranks that have
+ * not gone on for seconds.
  */
 #ifndef COMMON_MPI_CALLS_H
 #define COMMON_MPI_CALLS_H
@@ -51,43 +51,30 @@ struct mpi_calls_file {
 
 /* --- the calls ---------------------------------------------------------------------- */
 
-enum mpi_call_kind {
-    MPI_CALL_COLLECTIVE,
-    MPI_CALL_STARTED,
-    MPI_CALL_MADE,
-    MPI_CALL_APART,
-    MPI_CALL_MESSAGE,
-    MPI_CALL_WAITING,
-    MPI_CALL_NAMED
-};
+enum mpi_call_kind { MPI_CALL_COLLECTIVE, MPI_CALL_WAIT, MPI_CALL_NAME };
 
 struct mpi_call {
     const char *name; /* "MPI_Barrier" */
     enum mpi_call_kind kind;
     int comm, root, count, type, made, peer, tag; /* indices of its arguments, or NO */
+    int same;                                     /* what it makes has the same ranks */
 };
 
 enum { NO = -1 };
 #define COLLECTIVE(name, fortran, n, comm, root, count, type) \
-    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, root, count, type, NO, NO, NO},
-#define STARTED(name, fortran, n, comm, root, count, type) \
-    {"MPI_" #name, MPI_CALL_STARTED, comm, root, count, type, NO, NO, NO},
-#define MADE(name, fortran, n, comm, made) \
-    {"MPI_" #name, MPI_CALL_MADE, comm, NO, NO, NO, made, NO, NO},
-#define APART(name, fortran, n, made) \
-    {"MPI_" #name, MPI_CALL_APART, NO, NO, NO, NO, made, NO, NO},
+    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, root, count, type, NO, NO, NO, 0},
+#define MADE(name, fortran, n, comm, made, same) \
+    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, NO, NO, NO, made, NO, NO, same},
 #define MESSAGE(name, fortran, n, comm, peer, tag) \
-    {"MPI_" #name, MPI_CALL_MESSAGE, comm, NO, NO, NO, NO, peer, tag},
-#define WAITING(name, fortran, n) \
-    {"MPI_" #name, MPI_CALL_WAITING, NO, NO, NO, NO, NO, NO, NO},
-#define NAMED(name, n, comm) {"MPI_" #name, MPI_CALL_NAMED, comm, NO, NO, NO, NO, NO, NO},
+    {"MPI_" #name, MPI_CALL_WAIT, comm, NO, NO, NO, NO, peer, tag, 0},
+#define WAITING(name, fortran, n) MESSAGE(name, fortran, n, NO, NO, NO)
+#define NAMED(name, n, comm) \
+    {"MPI_" #name, MPI_CALL_NAME, comm, NO, NO, NO, NO, NO, NO, 0},
 static const struct mpi_call mpi_calls[] = {
 #include "common/mpi_calls.def"
 };
 #undef COLLECTIVE
-#undef STARTED
 #undef MADE
-#undef APART
 #undef MESSAGE
 #undef WAITING
 #undef NAMED

@@ -14,17 +14,15 @@
 #include "common/arrivals.h"
 #include "common/fnv.h"
 #include "common/mpi_calls.h"
+#include "common/rank_map.h"
 #include "launcher/mpi_calls/find.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -68,29 +66,9 @@ static int64_t coarse_ms(void)
     return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
 }
 
-/* With its memory: to write where /dev/shm has none left would end the rank. */
-static void *map_file(const char *suffix, size_t size)
-{
-    const char *stem = getenv("DDPRUN_DIAGNOSE");
-    char path[4096];
-    if (!stem || snprintf(path, sizeof path, "%s.%d.%s", stem, (int)getpid(), suffix) >=
-                     (int)sizeof path)
-        return NULL;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size)
-        return NULL; /* SIGXFSZ would end the rank */
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    void *p = fd >= 0 && posix_fallocate(fd, 0, (off_t)size) == 0
-                  ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                  : MAP_FAILED;
-    if (fd >= 0)
-        close(fd);
-    return p == MAP_FAILED ? NULL : p;
-}
-
 static void map_calls(void)
 {
-    mapped = map_file("mpi", sizeof *mapped);
+    mapped = rank_map("mpi", sizeof *mapped);
     if (!mapped)
         return;
     mapped->comms = MPI_CALLS_COMMS;
@@ -188,15 +166,18 @@ static void take_record(struct comm *c, uint64_t id, const char *name)
     c->r = r;
 }
 
-/* The job's rank of each of its ranks; NULL: some are of other jobs. */
-static int *ranks_of(long handle, int size)
+/* The job's rank of each of its ranks; NULL: some are of other jobs. `like`: one with the
+ * same ranks, or NULL; MPI may compare each rank with all others. */
+static int *ranks_of(long handle, int size, const struct comm *like)
 {
     int *ours = malloc(2 * (size_t)size * sizeof *ours), *world = ours + size;
     long group = 0;
     if (!ours)
         return NULL;
     for (int i = 0; i < size; i++)
-        ours[i] = i;
+        ours[i] = like ? like->world[i] : i;
+    if (like || handle == mpi.world)
+        return ours;
     mpi.comm_group(handle, &group);
     mpi.group_translate_ranks(group, size, ours, mpi.group, world);
     mpi.group_free(&group);
@@ -230,13 +211,13 @@ static struct comm *take_entry(long handle, int size, int *world)
     return c;
 }
 
-static struct comm *add(long handle, uint64_t id)
+static struct comm *add(long handle, uint64_t id, const struct comm *like)
 {
     char name[MPI_CALLS_NAME];
     int inter = 0, size = 0;
     if (mpi.comm_test_inter(handle, &inter) != 0 || mpi.comm_size(handle, &size) != 0)
         return NULL; /* it is none */
-    int *world = inter || size < 2 ? NULL : ranks_of(handle, size);
+    int *world = inter || size < 2 ? NULL : ranks_of(handle, size, like);
     get_name(handle, name);
     pthread_mutex_lock(&lock);
     struct comm *other = find(handle); /* of another thread, by now */
@@ -260,7 +241,7 @@ static struct comm *comm_of(long handle)
         return NULL;
     struct comm *c = find(handle);
     if (!c)
-        c = add(handle, 0);
+        c = add(handle, 0, NULL);
     return c && c->r ? c : NULL;
 }
 
@@ -278,11 +259,7 @@ static void begin(void)
     mpi.comm_size(mpi.world, &mpi.size);
     mpi.comm_group(mpi.world, &mpi.group);
     mpi.comm_create_keyval(do_not_copy, on_freed, &mpi.keyval, NULL);
-    if (getenv("DDPRUN_ARRIVALS") &&
-        (arrivals = map_file("arrivals", sizeof *arrivals))) {
-        arrivals->room = ARRIVALS;
-        arrivals->version = ARRIVALS_VERSION;
-    }
+    arrivals = arrivals_map();
     file = mapped;
 }
 
@@ -354,7 +331,7 @@ static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t 
         w = my_wait = take_wait();
     w->call = row;
     w->peer = UNKNOWN_RANK;
-    if (call->kind == MPI_CALL_MESSAGE) {
+    if (call->comm != NO) {
         struct comm *c = comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
         int peer = int_at(args[call->peer], fortran);
         w->peer = peer < 0 ? -1 : c && peer < c->size ? c->world[peer] : UNKNOWN_RANK;
@@ -380,12 +357,12 @@ static bool is_ready(void)
 static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
                    bool fortran)
 {
-    if (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_WAITING)
+    if (call->kind == MPI_CALL_WAIT)
         return enter_wait(call, row, args, fortran);
-    if (call->kind == MPI_CALL_APART)
-        return &nothing;
-    struct comm *c = comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
-    if (c && call->kind != MPI_CALL_NAMED)
+    struct comm *c = call->comm == NO
+                         ? NULL
+                         : comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
+    if (c && call->kind == MPI_CALL_COLLECTIVE)
         enter_collective(call, row, c, args, fortran);
     return c ? (void *)c : &nothing;
 }
@@ -400,21 +377,23 @@ void *record_enter(uint32_t row, const long *args, bool fortran)
 }
 
 /* A communicator has been made: MPI_COMM_NULL for a rank that is not in it. */
-static void name_made(struct comm *parent, long arg, bool fortran)
+static void name_made(struct comm *parent, const struct mpi_call *call, long arg,
+                      bool fortran)
 {
     long made = fortran                ? handle_at(arg, true, mpi.comm_f2c)
                 : mpi.abi == ABI_MPICH ? *(int *)arg
                                        : *(long *)arg;
     uint64_t parts[] = {parent ? parent->r->id : 0, parent ? ++parent->nmade : 0};
     if (made != mpi.null)
-        add(made, parent ? fnv1a(FNV1A, parts, sizeof parts) : 0);
+        add(made, parent ? fnv1a(FNV1A, parts, sizeof parts) : 0,
+            call->same ? parent : NULL);
 }
 
 /* `c`: NULL if it is not recorded. */
 static void leave(struct comm *c, const struct mpi_call *call, const long *args,
                   bool fortran, int rc)
 {
-    if (c && call->kind == MPI_CALL_NAMED) {
+    if (c && call->kind == MPI_CALL_NAME) {
         get_name(c->handle, c->r->name);
     } else if (c) {
         if (rc != 0)
@@ -422,7 +401,7 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
         atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
     }
     if (rc == 0 && call->made != NO)
-        name_made(c, args[call->made], fortran);
+        name_made(c, call, args[call->made], fortran);
 }
 
 void record_leave(void *entered, uint32_t row, const long *args, bool fortran, int rc)
@@ -430,7 +409,7 @@ void record_leave(void *entered, uint32_t row, const long *args, bool fortran, i
     const struct mpi_call *call = &mpi_calls[row];
     if (!entered)
         return;
-    if (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_WAITING)
+    if (call->kind == MPI_CALL_WAIT)
         atomic_store_explicit(&((struct mpi_wait_record *)entered)->in, 0,
                               memory_order_relaxed);
     else
@@ -440,45 +419,44 @@ void record_leave(void *entered, uint32_t row, const long *args, bool fortran, i
 
 /* --- the start ---------------------------------------------------------------------- */
 
-/* Not by unsetenv(), which may be the program's own, as bash's. */
-static void set_preload(char *list)
+/* NULL: it is removed. Not by unsetenv(), which may be the program's own, as bash's. */
+static void set_preload(char *variable)
 {
     char **at = environ;
     while (*at && strncmp(*at, "LD_PRELOAD=", strlen("LD_PRELOAD=")) != 0)
         at++;
-    if (*at && list && *list) {
-        *at = list;
+    if (*at && variable) {
+        *at = variable;
         return;
     }
     for (; *at; at++)
         *at = at[1];
 }
 
-/* What the rank starts is not to load this library, which is the first in LD_PRELOAD; but
- * for a script, which starts the program of MPI. */
-static void restore_variable(bool has_mpi)
+/* This library is the first one in LD_PRELOAD, whose others are returned: "" or ":...";
+ * NULL: it is not there, as Python has loaded it. */
+static const char *find_others(void)
 {
     Dl_info own;
-    const char *list = getenv("LD_PRELOAD"), *wish = getenv(MPI_CALLS_WISH);
-    size_t n = list && dladdr((void *)restore_variable, &own) ? strlen(own.dli_fname) : 0;
-    char *others = NULL;
-    if (n == 0 || strncmp(list, own.dli_fname, n) != 0 ||
-        (wish && strcmp(wish, "on") == 0 && !has_mpi))
-        return;
-    if (list[n] == ':' && asprintf(&others, "LD_PRELOAD=%s", list + n + 1) < 0)
-        return;
-    set_preload(others);
+    const char *list = getenv("LD_PRELOAD");
+    size_t n = list && dladdr((void *)find_others, &own) ? strlen(own.dli_fname) : 0;
+    bool ours = n > 0 && strncmp(list, own.dli_fname, n) == 0;
+    return ours && (list[n] == '\0' || list[n] == ':') ? list + n : NULL;
 }
 
-/* A rank without the file is not recorded; one with it, but no communicator, has called
- * nothing yet. Python has loaded this for MPI, which follows; what a script starts may
- * have nothing to do with MPI. */
+/* What the rank starts is not to load this library; but for a script, which starts the
+ * program of MPI. A rank without the file is not recorded; one with it, but no
+ * communicator, has called nothing yet. Python has loaded this for MPI, which follows. */
 static __attribute__((constructor)) void start(void)
 {
-    const char *list = getenv("LD_PRELOAD");
+    const char *others = find_others(), *wish = getenv(MPI_CALLS_WISH);
     bool has_mpi = dlsym(RTLD_NEXT, "MPI_Init") != NULL;
-    bool by_python = !list || !strstr(list, "ddprun-mpi-calls.so");
-    restore_variable(has_mpi);
-    if (has_mpi || by_python)
+    bool keeps = !has_mpi && wish && strcmp(wish, "on") == 0;
+    char *list = NULL;
+    if (has_mpi || !others)
         map_calls();
+    if (!others || keeps)
+        return;
+    if (!*others || asprintf(&list, "LD_PRELOAD=%s", others + 1) >= 0)
+        set_preload(list);
 }

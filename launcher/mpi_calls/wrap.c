@@ -4,12 +4,12 @@
  * MPIs, whose handles differ in type. On x86-64 and AArch64 an int, a handle or a pointer
  * is passed in the same place as a long, and the upper half of an int is not looked at.
  *
- * MPI 4's functions for large counts, as MPI_Send_c, are not here: mpi4py takes those
- * that are there for its MPI's, and calls others if they are not.
+ * MPI 4's functions for large counts, as MPI_Send_c, are left out: mpi4py refers to them
+ * weakly, and would take ours for those of an MPI that has none.
  *
  * Open MPI's Fortran calls PMPI_*, which is behind us: mpi_barrier_ is that of mpif.h and
- * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls MPI_*,
- * or PMPI_* from mpi_f08 where there is no buffer.
+ * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls
+ * MPI_*, or PMPI_* from mpi_f08 where there is no buffer.
  */
 #include "common/mpi_calls.h"
 #include "launcher/mpi_calls/find.h"
@@ -19,9 +19,7 @@
 
 enum {
 #define COLLECTIVE(name, ...) CALL_##name,
-#define STARTED               COLLECTIVE
 #define MADE                  COLLECTIVE
-#define APART                 COLLECTIVE
 #define MESSAGE               COLLECTIVE
 #define WAITING               COLLECTIVE
 #define NAMED                 COLLECTIVE

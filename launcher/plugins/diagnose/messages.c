@@ -3,23 +3,16 @@
 
 #include "common/json.h"
 
-#include <string.h>
-
 enum { SHOWN = 3 }; /* ranks of a circle */
 
-/* The index of the rank from which this one wants a message; -1: unknown, or none. */
+/* The index of the rank from which this one wants a message; -1: unknown, or none. Views
+ * are in the order of ranks. */
 static long peer_of(const struct job_view *j, size_t i)
 {
-    const json_t *peer =
-        json_object_get(json_object_get(j->ranks[i].is, "message"), "peer");
-    json_int_t number = json_is_integer(peer) ? json_integer_value(peer) : -1;
-    if (j->ranks[i].gone || stopped(&j->ranks[i]))
-        return -1;
-    for (size_t k = 0; number >= 0 && k < j->n; k++) {
-        if (j->ranks[k].rank == number)
-            return (long)k;
-    }
-    return -1;
+    const struct view *v = &j->ranks[i];
+    const json_t *peer = message_peer(v);
+    json_int_t number = peer && !v->gone && !stopped(v) ? json_integer_value(peer) : -1;
+    return number >= 0 && (size_t)number < j->n ? (long)number : -1;
 }
 
 /* "rank 0 has waited 30 s in MPI_Recv for rank 1 (tag 7) at ring.c:20" */
@@ -29,7 +22,7 @@ static void print_wait(const struct view *v, FILE *f)
     fprintf(f, "rank %d has waited ", v->rank);
     print_age(int_of(message, "age_ms"), f);
     fprintf(f, " in %s", text_of(message, "op"));
-    print_peer(v->is, f);
+    print_peer(v, f);
     print_line(&v->at, f);
 }
 
@@ -63,18 +56,18 @@ static bool find_awaited(struct job_view *j)
     return true;
 }
 
-/* From one to its peer and on, until one comes again. */
+/* From one to its peer and on, until one comes again on this way: `here`. */
 static void find_circle(struct job_view *j)
 {
-    bool *seen = marks(j), *circle = marks(j);
+    bool *seen = marks(j), *here = marks(j), *circle = marks(j);
     for (size_t start = 0; start < j->n; start++) {
-        memset(seen, 0, j->n);
         long at = (long)start;
-        while (at >= 0 && !seen[at]) {
-            seen[at] = true;
-            at = peer_of(j, (size_t)at);
-        }
-        if (at < 0)
+        for (; at >= 0 && !seen[at]; at = peer_of(j, (size_t)at))
+            seen[at] = here[at] = true;
+        bool found = at >= 0 && here[at];
+        for (long k = (long)start; k >= 0 && here[k]; k = peer_of(j, (size_t)k))
+            here[k] = false;
+        if (!found)
             continue;
         size_t n = 0;
         for (long k = at; !circle[k]; k = peer_of(j, (size_t)k), n++)

@@ -93,6 +93,18 @@ static json_t *array_in(json_t *rank, const char *key)
     return json_object_get(rank, key);
 }
 
+/* Of the main thread: others may do nothing else than wait for requests. */
+static void note_message(const struct mpi_wait_record *w, int64_t now_ms, json_t *rank)
+{
+    json_t *message = json_pack("{s:s, s:I}", "op", call_name(w->call), "age_ms",
+                                age_ms(w->at_ms, now_ms));
+    if (w->peer >= 0) {
+        json_object_set_new(message, "peer", json_integer(w->peer));
+        json_object_set_new(message, "tag", json_integer(w->tag));
+    }
+    json_object_set_new(rank, "message", message);
+}
+
 void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
 {
     if (f->version != MPI_CALLS_VERSION || f->comms != MPI_CALLS_COMMS ||
@@ -113,22 +125,11 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
         if (r->entered > 0)
             json_array_append_new(calls, call_of(r, id, now_ms));
     }
-    json_int_t last = -1;
-    for (const struct mpi_wait_record *w = f->wait; w < f->wait + MPI_CALLS_THREADS;
-         w++) {
-        json_int_t age = age_ms(w->at_ms, now_ms);
-        last = w->at_ms > 0 && (last < 0 || age < last) ? age : last;
-        /* other threads may do nothing else than wait for requests */
-        if (w->in == 0 || w != f->wait)
-            continue;
-        json_t *message = json_pack("{s:s, s:I}", "op", call_name(w->call), "age_ms",
-                                    age_ms(w->at_ms, now_ms));
-        if (w->peer >= 0) {
-            json_object_set_new(message, "peer", json_integer(w->peer));
-            json_object_set_new(message, "tag", json_integer(w->tag));
-        }
-        json_object_set_new(rank, "message", message);
-    }
-    if (last >= 0)
-        json_object_set_new(rank, "message_ms", json_integer(last));
+    int64_t last_ms = 0;
+    for (size_t i = 0; i < MPI_CALLS_THREADS; i++)
+        last_ms = f->wait[i].at_ms > last_ms ? f->wait[i].at_ms : last_ms;
+    if (last_ms > 0)
+        json_object_set_new(rank, "message_ms", json_integer(age_ms(last_ms, now_ms)));
+    if (f->wait[0].in)
+        note_message(&f->wait[0], now_ms, rank);
 }

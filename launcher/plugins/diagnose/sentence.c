@@ -120,12 +120,17 @@ void print_line(const struct place *at, FILE *f)
     place_print(&line, f);
 }
 
-void print_peer(const json_t *rank, FILE *f)
+const json_t *message_peer(const struct view *v)
 {
-    const json_t *message = json_object_get(rank, "message");
-    if (json_object_get(message, "peer"))
-        fprintf(f, " for rank %lld (tag %lld)", (long long)int_of(message, "peer"),
-                (long long)int_of(message, "tag"));
+    return json_object_get(json_object_get(v->is, "message"), "peer");
+}
+
+void print_peer(const struct view *v, FILE *f)
+{
+    const json_t *peer = message_peer(v);
+    if (peer)
+        fprintf(f, " for rank %lld (tag %lld)", (long long)json_integer_value(peer),
+                (long long)int_of(json_object_get(v->is, "message"), "tag"));
 }
 
 /* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
@@ -138,7 +143,7 @@ static void print_whereabouts(const struct view *v, FILE *f)
         fprintf(f, "%s by a signal", v->state);
     } else if (v->at.op) {
         fprintf(f, "waiting in %s", v->at.op);
-        print_peer(v->is, f);
+        print_peer(v, f);
         print_line(&v->at, f);
     } else if (v->at.function) {
         place_print(&v->at, f);
@@ -149,11 +154,6 @@ static void print_whereabouts(const struct view *v, FILE *f)
     }
 }
 
-static const json_t *peer_of(const struct view *v)
-{
-    return json_object_get(json_object_get(v->is, "message"), "peer");
-}
-
 static bool alike(const struct view *a, const struct view *b)
 {
     if (a->gone || b->gone)
@@ -161,7 +161,8 @@ static bool alike(const struct view *a, const struct view *b)
     if (stopped(a) || stopped(b))
         return stopped(a) && stopped(b);
     if (!a->at.op != !b->at.op || (a->at.op && strcmp(a->at.op, b->at.op) != 0) ||
-        (peer_of(a) != peer_of(b) && !json_equal(peer_of(a), peer_of(b))))
+        (message_peer(a) != message_peer(b) &&
+         !json_equal(message_peer(a), message_peer(b))))
         return false;
     if (a->at.function || b->at.function)
         return place_equal(&a->at, &b->at);

@@ -62,7 +62,9 @@ bool is_default(const json_t *group); /* that of all ranks */
 void print_line(const struct place *at, FILE *f);
 
 /* " for rank 1 (tag 7)", if it waits for a message of a known rank. */
-void print_peer(const json_t *rank, FILE *f);
+void print_peer(const struct view *v, FILE *f);
+const json_t *
+message_peer(const struct view *v); /* its number, borrowed; NULL: unknown */
 
 /* "rank 1 on node2 has not arrived: it is ..." for each place; without a verb (NULL)
  * "rank 1 on node2 is ...". */

@@ -9,25 +9,22 @@
  * This job lasts until the spawned ones have ended. One that fails ends it.
  */
 #define LOG_SUBSYS "spawn"
-#include "common/apps.h"
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/signame.h"
-#include "launcher/contract.h"
 #include "launcher/job/events.h"
 #include "launcher/job/plugin.h"
 #include "launcher/plugins/plugins.h"
 #include "launcher/plugins/spawn/spawn_place.h"
-#include "launcher/spawned.h"
+#include "launcher/plugins/spawn/spawn_start.h"
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -35,8 +32,6 @@
 /* ms: how much longer than --grace a spawned ddprun may take to end; the most processes
  */
 enum { END_MS = 10000, SPAWN_MAX = 10000000 };
-
-extern char **environ;
 
 /* A job that a rank of this one has spawned. */
 struct spawned_job {
@@ -277,87 +272,16 @@ static const struct link_events link_events = {on_frame, on_closed};
 
 /* --- its start ---------------------------------------------------------------------- */
 
-/* All words, in `apps` where each program but the first begins. Returns the number of
- * processes. */
-static uint64_t push_programs(struct strv *words, struct strv *apps,
-                              const struct msg_spawn *m)
-{
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < m->nprograms; i++) {
-        if (i > 0)
-            apps_add(apps, (unsigned)n, words->n);
-        strv_push_all(words, m->programs[i].argv.v);
-        n += m->programs[i].n;
-    }
-    return n;
-}
-
-/* Open MPI sends its own variables of the rank, some of which ddprun has set. */
-static void push_exports(struct strv *argv, const struct strv *env)
-{
-    for (size_t i = 0; i < env->n; i++) {
-        if (contract_knows(env->v[i]))
-            continue;
-        strv_push(argv, "-x");
-        strv_push(argv, env->v[i]);
-    }
-}
-
-static void set_lines(struct strv *env, const char *name, const struct strv *lines)
-{
-    OWNED char *text = NULL;
-    for (size_t i = 0; i < lines->n; i++)
-        xappendf(&text, "%s\n", lines->v[i]);
-    strv_env_set(env, name, text);
-}
-
-static void push_variables(struct strv *env, const struct spawned_job *s,
-                           const char *hosts, const struct msg_spawn *m)
-{
-    strv_push_all(env, environ);
-    strv_env_set(env, SPAWNED_NUMBER, s->number);
-    strv_env_set(env, SPAWNED_HOSTS, hosts);
-    strv_env_set(env, SPAWNED_WDIR, m->programs[0].wdir);
-    strv_env_set(env, SPAWNED_WAITS, m->waits ? "1" : NULL);
-    set_lines(env, SPAWNED_KEYS, &m->keys);
-}
-
-/* Start its ddprun, whose descriptor CHILD_EXTRA_FD is its end of the link. */
+/* Its end is reported to on_exit_of(). */
 static int start_ddprun(struct spawned_job *s, const struct msg_spawn *m,
                         const char *hosts, struct ddp_err *err)
 {
-    struct job *j = s->owner->j;
-    int pair[2];
-    SCOPED(strv_finish) struct strv argv = {0}, env = {0}, words = {0}, apps = {0};
-    OWNED char *self = realpath("/proc/self/exe", NULL);
-    strv_push(&argv, "ddprun");
-    strv_push_all(&argv, j->opts->passed.v ? j->opts->passed.v : (char *[]){NULL});
-    push_exports(&argv, &m->env);
-    strv_push(&argv, "-np");
-    strv_pushf(&argv, "%u", (unsigned)push_programs(&words, &apps, m));
-    strv_push(&argv, "--");
-    strv_push_all(&argv, words.v);
-    push_variables(&env, s, hosts, m);
-    set_lines(&env, SPAWNED_APPS, &apps);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_errno(err, "cannot start another ddprun");
-    /* no path, if another file has taken its place: this version is started, too */
-    struct child_spec spec = {.path = self ? self : "/proc/self/exe",
-                              .argv = argv.v,
-                              .env = env.v,
-                              .in = -1,
-                              .out = STDOUT_FILENO,
-                              .err = STDERR_FILENO,
-                              .extra = pair[1],
-                              .group = true}; /* signals come from this ddprun only */
-    enum child_step step;
-    s->pid = child_spawn(&spec, &step);
-    close(pair[1]);
-    if (s->pid < 0) {
-        close(pair[0]);
-        return err_spawn(err, "cannot start another ddprun");
-    }
-    s->link = link_create(j->loop, pair[0], FRAME_UP, NULL, &link_events, s);
+    const struct job *j = s->owner->j;
+    int fd;
+    s->pid = spawn_start(j, m, s->number, hosts, &fd, err);
+    if (s->pid < 0)
+        return -1;
+    s->link = link_create(j->loop, fd, FRAME_UP, NULL, &link_events, s);
     reap_watch(j->reap, s->pid, on_exit_of, s);
     return 0;
 }

@@ -75,9 +75,11 @@ void **agent_plugins_examine(const char *path, const struct strv *env)
 {
     size_t n = count_plugins();
     void **seen = xcalloc(n + 1, sizeof *seen);
+    SCOPED(elf_finish) struct elf elf = {0};
+    elf_read(path, &elf);
     for (size_t i = 0; i < n; i++) {
         if (agent_plugins[i]->examine)
-            seen[i] = agent_plugins[i]->examine(path, env);
+            seen[i] = agent_plugins[i]->examine(path, &elf, env);
     }
     return seen;
 }

@@ -20,6 +20,7 @@
 #ifndef LAUNCHER_AGENT_PLUGIN_H
 #define LAUNCHER_AGENT_PLUGIN_H
 
+#include "common/elf_file.h"
 #include "launcher/agent/state.h"
 #include "launcher/contract.h"
 
@@ -46,8 +47,9 @@ struct agent_plugin {
     int (*prepare)(void *state, struct msg_job *job, struct ddp_err *err);
 
     /* In a thread, as its file system may not answer: read what `program` needs of a
-     * program's file. malloc'ed, or NULL: nothing. `env` is that of all ranks. */
-    void *(*examine)(const char *path, const struct strv *env);
+     * program's file. malloc'ed, or NULL: nothing. `elf`: empty if it is no such file;
+     * `env` is that of all ranks. */
+    void *(*examine)(const char *path, const struct elf *elf, const struct strv *env);
     /* The program has been found; `seen` is from `examine`. -1: no rank is started, and
      * the job ends with the message. Not called for later attempts. */
     int (*program)(void *state, const char *path, const void *seen, struct ddp_err *err);

@@ -234,7 +234,7 @@ static int set_port(void *state, struct msg_job *job, struct ddp_err *err)
     return 0;
 }
 
-static void *look_at(const char *path, const struct strv *env)
+static void *look_at(const char *path, const struct elf *elf, const struct strv *env)
 {
     return xstrdup(strv_env_get(env, "USE"));
 }

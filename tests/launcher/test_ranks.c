@@ -24,7 +24,7 @@ static int refuse(void *state, struct msg_job *job, struct ddp_err *err)
     return err_set(err, "not this one");
 }
 
-static void *examine(const char *path, const struct strv *env)
+static void *examine(const char *path, const struct elf *elf, const struct strv *env)
 {
     sem_post(&begun);
     sem_wait(&may_return);

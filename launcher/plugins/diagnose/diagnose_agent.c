@@ -9,7 +9,6 @@
 #include "launcher/plugins/plugins.h"
 
 #include "common/duration.h"
-#include "common/elf_file.h"
 #include "common/installed.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -242,21 +241,19 @@ static bool names_sanitizer(const char *text)
 }
 
 /* The program needs MPI, or a library of it does. musl's linker cannot load ours. */
-static void *diagnose_examine(const char *path, const struct strv *env)
+static void *diagnose_examine(const char *path, const struct elf *elf,
+                              const struct strv *env)
 {
     struct seen *s = xcalloc(1, sizeof *s);
-    SCOPED(elf_finish) struct elf elf = {0};
-    if (elf_read(path, &elf) < 0)
-        return s;
-    s->unfit = elf.interpreter && strstr(elf.interpreter, "musl");
-    s->mpi = needs_mpi(&elf);
-    for (size_t i = 0; i < elf.needs.n; i++) {
-        s->unfit |= names_sanitizer(elf.needs.v[i]);
+    s->unfit = elf->interpreter && strstr(elf->interpreter, "musl");
+    s->mpi = needs_mpi(elf);
+    for (size_t i = 0; i < elf->needs.n; i++) {
+        const char *name = elf->needs.v[i];
         SCOPED(elf_finish) struct elf library = {0};
         OWNED char *file =
             s->mpi ? NULL
-                   : elf_find(path, &elf, strv_env_get(env, "LD_LIBRARY_PATH"),
-                              elf.needs.v[i]);
+                   : elf_find(path, elf, strv_env_get(env, "LD_LIBRARY_PATH"), name);
+        s->unfit |= names_sanitizer(name);
         s->mpi |= file && elf_read(file, &library) == 0 && needs_mpi(&library);
     }
     return s;

@@ -168,10 +168,10 @@ struct seen {
     char library[64];
 };
 
-static void *mpi_examine(const char *path, const struct strv *env)
+static void *mpi_examine(const char *path, const struct elf *elf, const struct strv *env)
 {
     struct seen *s = xcalloc(1, sizeof *s);
-    s->kind = mpi_kind_of(path, strv_env_get(env, "LD_LIBRARY_PATH"), s->library,
+    s->kind = mpi_kind_of(path, elf, strv_env_get(env, "LD_LIBRARY_PATH"), s->library,
                           sizeof s->library);
     return s;
 }

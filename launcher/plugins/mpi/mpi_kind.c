@@ -54,19 +54,16 @@ static enum mpi_kind kind_of_name(const char *name)
     return MPI_UNSEEN;
 }
 
-enum mpi_kind mpi_kind_of(const char *path, const char *library_path, char *library,
-                          size_t size)
+enum mpi_kind mpi_kind_of(const char *path, const struct elf *elf,
+                          const char *library_path, char *library, size_t size)
 {
-    SCOPED(elf_finish) struct elf elf = {0};
     enum mpi_kind kind = MPI_UNSEEN;
     library[0] = '\0';
-    if (elf_read(path, &elf) < 0)
-        return kind;
-    for (size_t i = 0; i < elf.needs.n && kind == MPI_UNSEEN; i++) {
-        const char *name = elf.needs.v[i];
+    for (size_t i = 0; i < elf->needs.n && kind == MPI_UNSEEN; i++) {
+        const char *name = elf->needs.v[i];
         kind = kind_of_name(name);
         if (kind == MPI_WANTS_PMI && begins(name, "libmpi.so.12") &&
-            is_open_mpi(path, &elf, library_path, name))
+            is_open_mpi(path, elf, library_path, name))
             kind = MPI_TOO_OLD;
         if (kind != MPI_UNSEEN)
             snprintf(library, size, "%s", name);

@@ -7,6 +7,7 @@
 #ifndef LAUNCHER_PLUGINS_MPI_MPI_KIND_H
 #define LAUNCHER_PLUGINS_MPI_MPI_KIND_H
 
+#include "common/elf_file.h"
 #include "launcher/link/message.h"
 
 enum mpi_kind {
@@ -16,10 +17,10 @@ enum mpi_kind {
     MPI_TOO_OLD /* Open MPI before 3: its protocol works only with its own mpirun */
 };
 
-/* `library_path`: the ranks' LD_LIBRARY_PATH, or NULL. `library` gets the name of the
- * deciding library, "libmpi.so.20", or "". */
-enum mpi_kind mpi_kind_of(const char *path, const char *library_path, char *library,
-                          size_t size);
+/* `elf` is of `path`. `library_path`: the ranks' LD_LIBRARY_PATH, or NULL. `library` gets
+ * the name of the deciding library, "libmpi.so.20", or "". */
+enum mpi_kind mpi_kind_of(const char *path, const struct elf *elf,
+                          const char *library_path, char *library, size_t size);
 
 /* -1, with a message, if the ranks would not find each other with the services in
  * `served` (enum mpi_serve). */

@@ -199,7 +199,8 @@ static int preload_prepare(void *state, struct msg_job *job, struct ddp_err *err
     return 0;
 }
 
-static void *preload_examine(const char *path, const struct strv *env)
+static void *preload_examine(const char *path, const struct elf *elf,
+                             const struct strv *env)
 {
     bool *python = xcalloc(1, sizeof *python);
     *python = preload_is_python(path);

@@ -59,7 +59,7 @@ static void *object(const char *name)
     return found ? found : next_or_null(name);
 }
 
-void *mpi_next(const char *name)
+FOR_BOTH void *ddprun_mpi_next(const char *name)
 {
     void *found = next_or_null(name);
     if (found)

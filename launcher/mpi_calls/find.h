@@ -7,6 +7,9 @@
 
 #include <stdbool.h>
 
+/* Of definitions that the library for large counts uses, too. */
+#define FOR_BOTH __attribute__((visibility("protected")))
+
 enum abi { ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 
 struct mpi {
@@ -38,6 +41,6 @@ bool mpi_find(void);
 
 /* The function that ours stands before: in the library that is searched next. Never NULL:
  * a program that lacks it ends with a message. */
-void *mpi_next(const char *name);
+void *ddprun_mpi_next(const char *name);
 
 #endif

@@ -33,6 +33,7 @@ enum {
     NAME_MAX_MPI = 1024,
     UNKNOWN_RANK = -2,
 };
+#define LARGE_COUNTS "-large.so:" /* what our name goes on with, of the other library */
 
 struct comm {
     _Atomic long handle; /* 0: not in use; set last */
@@ -263,16 +264,21 @@ static void begin(void)
     file = mapped;
 }
 
-static long handle_at(long arg, bool fortran, long (*f2c)(int handle))
+static long handle_at(long arg, enum passed passed, long (*f2c)(int handle))
 {
-    if (fortran)
+    if (passed == PASSED_FORTRAN)
         return f2c ? f2c(*(int *)arg) : *(int *)arg;
     return mpi.abi == ABI_MPICH ? (int)arg : arg;
 }
 
-static int int_at(long arg, bool fortran)
+static int int_at(long arg, enum passed passed)
 {
-    return fortran ? *(int *)arg : (int)arg;
+    return passed == PASSED_FORTRAN ? *(int *)arg : (int)arg;
+}
+
+static long count_at(long arg, enum passed passed)
+{
+    return passed == PASSED_LARGE ? arg : int_at(arg, passed);
 }
 
 /* Most programs use one type with a communicator: one of MPI's own is asked for once. */
@@ -297,14 +303,14 @@ static void note_arrival(const struct mpi_comm_record *r, uint64_t number)
 }
 
 static void enter_collective(const struct mpi_call *call, uint32_t row, struct comm *c,
-                             const long *args, bool fortran)
+                             const long *args, enum passed passed)
 {
     struct mpi_comm_record *r = c->r;
     uint64_t number = r->entered + 1;
-    r->root = call->root == NO ? -1 : int_at(args[call->root], fortran);
-    r->count = call->count == NO ? -1 : int_at(args[call->count], fortran);
+    r->root = call->root == NO ? -1 : int_at(args[call->root], passed);
+    r->count = call->count == NO ? -1 : count_at(args[call->count], passed);
     if (call->count != NO) {
-        long type = handle_at(args[call->type], fortran, mpi.type_f2c);
+        long type = handle_at(args[call->type], passed, mpi.type_f2c);
         if (c->type != type) /* most programs use one with a communicator */
             note_type(c, type);
     }
@@ -324,7 +330,7 @@ static struct mpi_wait_record *take_wait(void)
 }
 
 static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t row,
-                                          const long *args, bool fortran)
+                                          const long *args, enum passed passed)
 {
     struct mpi_wait_record *w = my_wait;
     if (!w)
@@ -332,10 +338,10 @@ static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t 
     w->call = row;
     w->peer = UNKNOWN_RANK;
     if (call->comm != NO) {
-        struct comm *c = comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
-        int peer = int_at(args[call->peer], fortran);
+        struct comm *c = comm_of(handle_at(args[call->comm], passed, mpi.comm_f2c));
+        int peer = int_at(args[call->peer], passed);
         w->peer = peer < 0 ? -1 : c && peer < c->size ? c->world[peer] : UNKNOWN_RANK;
-        w->tag = int_at(args[call->tag], fortran);
+        w->tag = int_at(args[call->tag], passed);
     }
     atomic_store_explicit(&w->at_ms, coarse_ms(), memory_order_relaxed);
     atomic_store_explicit(&w->in, 1, memory_order_release);
@@ -355,34 +361,35 @@ static bool is_ready(void)
 }
 
 static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
-                   bool fortran)
+                   enum passed passed)
 {
     if (call->kind == MPI_CALL_WAIT)
-        return enter_wait(call, row, args, fortran);
+        return enter_wait(call, row, args, passed);
     struct comm *c = call->comm == NO
                          ? NULL
-                         : comm_of(handle_at(args[call->comm], fortran, mpi.comm_f2c));
+                         : comm_of(handle_at(args[call->comm], passed, mpi.comm_f2c));
     if (c && call->kind == MPI_CALL_COLLECTIVE)
-        enter_collective(call, row, c, args, fortran);
+        enter_collective(call, row, c, args, passed);
     return c ? (void *)c : &nothing;
 }
 
 /* The handles of MPI 5's ABI are other ones in Fortran, which calls what C calls. */
-void *record_enter(uint32_t row, const long *args, bool fortran)
+FOR_BOTH void *ddprun_mpi_enter(uint32_t row, const long *args, enum passed passed)
 {
-    if (depth > 0 || (!file && !is_ready()) || (fortran && mpi.abi == ABI_STANDARD))
+    if (depth > 0 || (!file && !is_ready()) ||
+        (passed == PASSED_FORTRAN && mpi.abi == ABI_STANDARD))
         return NULL;
     depth++;
-    return enter(&mpi_calls[row], row, args, fortran);
+    return enter(&mpi_calls[row], row, args, passed);
 }
 
 /* A communicator has been made: MPI_COMM_NULL for a rank that is not in it. */
 static void name_made(struct comm *parent, const struct mpi_call *call, long arg,
-                      bool fortran)
+                      enum passed passed)
 {
-    long made = fortran                ? handle_at(arg, true, mpi.comm_f2c)
-                : mpi.abi == ABI_MPICH ? *(int *)arg
-                                       : *(long *)arg;
+    long made = passed == PASSED_FORTRAN ? handle_at(arg, passed, mpi.comm_f2c)
+                : mpi.abi == ABI_MPICH   ? *(int *)arg
+                                         : *(long *)arg;
     uint64_t parts[] = {parent ? parent->r->id : 0, parent ? ++parent->nmade : 0};
     if (made != mpi.null)
         add(made, parent ? fnv1a(FNV1A, parts, sizeof parts) : 0,
@@ -391,7 +398,7 @@ static void name_made(struct comm *parent, const struct mpi_call *call, long arg
 
 /* `c`: NULL if it is not recorded. */
 static void leave(struct comm *c, const struct mpi_call *call, const long *args,
-                  bool fortran, int rc)
+                  enum passed passed, int rc)
 {
     if (c && call->kind == MPI_CALL_NAME) {
         get_name(c->handle, c->r->name);
@@ -401,10 +408,11 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
         atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
     }
     if (rc == 0 && call->made != NO)
-        name_made(c, call, args[call->made], fortran);
+        name_made(c, call, args[call->made], passed);
 }
 
-void record_leave(void *entered, uint32_t row, const long *args, bool fortran, int rc)
+FOR_BOTH void ddprun_mpi_leave(void *entered, uint32_t row, const long *args,
+                               enum passed passed, int rc)
 {
     const struct mpi_call *call = &mpi_calls[row];
     if (!entered)
@@ -413,7 +421,7 @@ void record_leave(void *entered, uint32_t row, const long *args, bool fortran, i
         atomic_store_explicit(&((struct mpi_wait_record *)entered)->in, 0,
                               memory_order_relaxed);
     else
-        leave(entered == &nothing ? NULL : entered, call, args, fortran, rc);
+        leave(entered == &nothing ? NULL : entered, call, args, passed, rc);
     depth--;
 }
 
@@ -433,13 +441,17 @@ static void set_preload(char *variable)
         *at = at[1];
 }
 
-/* This library is the first one in LD_PRELOAD, whose others are returned: "" or ":...";
- * NULL: it is not there, as Python has loaded it. */
+/* This library is the first one in LD_PRELOAD, but for that for large counts; the others
+ * are returned: "" or ":...". NULL: it is not there, as Python has loaded it. */
 static const char *find_others(void)
 {
     Dl_info own;
     const char *list = getenv("LD_PRELOAD");
     size_t n = list && dladdr((void *)find_others, &own) ? strlen(own.dli_fname) : 0;
+    size_t stem = n > strlen(".so") ? n - strlen(".so") : 0;
+    if (stem > 0 && strncmp(list, own.dli_fname, stem) == 0 &&
+        strncmp(list + stem, LARGE_COUNTS, strlen(LARGE_COUNTS)) == 0)
+        list += stem + strlen(LARGE_COUNTS);
     bool ours = n > 0 && strncmp(list, own.dli_fname, n) == 0;
     return ours && (list[n] == '\0' || list[n] == ':') ? list + n : NULL;
 }

@@ -4,8 +4,9 @@
  * MPIs, whose handles differ in type. On x86-64 and AArch64 an int, a handle or a pointer
  * is passed in the same place as a long, and the upper half of an int is not looked at.
  *
- * MPI 4's functions for large counts, as MPI_Send_c, are left out: mpi4py refers to them
- * weakly, and would take ours for those of an MPI that has none.
+ * MPI 4's functions for large counts, as MPI_Send_c, are in a library of their own, of
+ * this file with LARGE_COUNTS: mpi4py refers to them weakly, and would take ours for
+ * those of an MPI that has none.
  *
  * Open MPI's Fortran calls PMPI_*, which is behind us: mpi_barrier_ is that of mpif.h and
  * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls
@@ -71,24 +72,33 @@ enum {
 
 #define JOIN(x, y)  JOIN_(x, y)
 #define JOIN_(x, y) x##y
-#define FUNCTION(call, symbol, n, fortran)                                           \
+#define FUNCTION(call, symbol, n, passed)                                            \
     int symbol(JOIN(P, n));                                                          \
     __attribute__((visibility("default"))) int symbol(JOIN(P, n))                    \
     {                                                                                \
         static int (*_Atomic next)(JOIN(P, n));                                      \
         int (*real)(JOIN(P, n)) = atomic_load_explicit(&next, memory_order_relaxed); \
         if (!real)                                                                   \
-            next = real = (int (*)(JOIN(P, n)))mpi_next(#symbol);                    \
+            next = real = (int (*)(JOIN(P, n)))ddprun_mpi_next(#symbol);             \
         const long args[] = {JOIN(A, n)};                                            \
-        void *entered = record_enter(CALL_##call, args, fortran);                    \
+        void *entered = ddprun_mpi_enter(CALL_##call, args, passed);                 \
         int rc = real(JOIN(A, n));                                                   \
-        record_leave(entered, CALL_##call, args, fortran,                            \
-                     fortran ? record_code(args[n - 1]) : rc);                       \
+        ddprun_mpi_leave(entered, CALL_##call, args, passed,                         \
+                         passed == PASSED_FORTRAN ? record_code(args[n - 1]) : rc);  \
         return rc;                                                                   \
     }
-#define COLLECTIVE(name, fortran, n, ...)              \
-    FUNCTION(name, MPI_##name, n, false)               \
-    FUNCTION(name, mpi_##fortran##_, JOIN(F, n), true) \
-    FUNCTION(name, mpi_##fortran##_f08_, JOIN(F, n), true)
-#define NAMED(name, n, comm) FUNCTION(name, MPI_##name, n, false)
+#ifdef LARGE_COUNTS /* with names that MPI does not have, as MPI_Barrier_c: not used */
+#define COLLECTIVE(name, fortran, n, ...) FUNCTION(name, MPI_##name##_c, n, PASSED_LARGE)
+#define NAMED(name, n, comm)
+#undef MADE
+#define MADE(...)
+#undef WAITING
+#define WAITING(...)
+#else
+#define COLLECTIVE(name, fortran, n, ...)                        \
+    FUNCTION(name, MPI_##name, n, PASSED_C)                      \
+    FUNCTION(name, mpi_##fortran##_, JOIN(F, n), PASSED_FORTRAN) \
+    FUNCTION(name, mpi_##fortran##_f08_, JOIN(F, n), PASSED_FORTRAN)
+#define NAMED(name, n, comm) FUNCTION(name, MPI_##name, n, PASSED_C)
+#endif
 #include "common/mpi_calls.def"

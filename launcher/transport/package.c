@@ -24,6 +24,7 @@ static const char *const files[] = {"ddprun-agent",
                                     "ddprun-pmix",
                                     "ddprun-diagnose",
                                     "ddprun-mpi-calls.so",
+                                    "ddprun-mpi-calls-large.so",
                                     "ddprun-gpus",
                                     "ssh_config",
                                     "preload/sitecustomize.py"};

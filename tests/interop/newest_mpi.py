@@ -35,6 +35,18 @@ MPICH = Wheel("mpich", "5.0.2")
 MPICH_ABI = Wheel("mpich", "5.0.2", "mpicc_abi")  # MPI 5's own, of whatever MPI there is
 
 
+# as most install it: it calls functions for large counts where its MPI has them
+MPI4PY = """
+from mpi4py import MPI
+import array
+world, one = MPI.COMM_WORLD, array.array("i", [1])
+world.Bcast(one)
+if world.rank != 1:
+    world.Allreduce(one, array.array("i", [0]))
+world.barrier()
+"""
+
+
 class Newest(test_mpi.Programs, test_mpi.Spawning, launch.LaunchTest):
     deadline = 200.0
 
@@ -54,6 +66,19 @@ class Newest(test_mpi.Programs, test_mpi.Spawning, launch.LaunchTest):
         """What killed ranks leave on a machine without cleaning up; other versions beside us have
         names of their own."""
         return {name for name in os.listdir("/dev/shm") if name.startswith(self.segments)}
+
+    def test_a_hang_of_mpi4py(self):
+        name, version = self.mpi.wheel
+        try:
+            folder = wheels.installed(f"mpi4py-{name}-{version}", f"{name}=={version}", "mpi4py==4.1.2")
+        except (OSError, subprocess.SubprocessError) as why:
+            self.skipTest(f"no wheel of mpi4py: {why}; needs network")
+        launched = self.start("-np", 3, "--hang-after", "1s", "--on-hang", "stop", os.path.join(folder, "bin", "python"),
+                               "-c", MPI4PY, cwd=self.folder.name)
+        launched.wait(self.deadline)
+        self.assert_ended(launched, 124)
+        self.assertIn("hang: mismatch: collective #2 of MPI_COMM_WORLD is MPI_Allreduce (1 x MPI_INT) on ranks 0,2",
+                      launched.err)
 
     def under(self, *command):
         """The worker, and ddprun once a rank, as this MPI's launcher starts them."""

@@ -269,7 +269,9 @@ static int diagnose_program(void *state, const char *path, const void *seen,
     return 0;
 }
 
-/* The rank takes it out of the variable again. */
+/* The rank takes it out of the variable again. An MPI program refers to functions for
+ * large counts only if its MPI has them, but Python's may refer to them in any case:
+ * there sitecustomize.py decides. */
 static void record_mpi(const struct diagnose *d, struct strv *env)
 {
     const char *wish = strv_env_get(env, MPI_CALLS_WISH);
@@ -282,7 +284,11 @@ static void record_mpi(const struct diagnose *d, struct strv *env)
     OWNED char *file = installed_file(INSTALLED_PROGRAM, "ddprun-mpi-calls.so", R_OK);
     if (!file || strpbrk(file, ": ")) /* which separate names */
         return;
-    OWNED char *list = xasprintf("%s%s%s", file, others ? ":" : "", others ? others : "");
+    OWNED char *large =
+        d->mpi ? installed_file(INSTALLED_PROGRAM, "ddprun-mpi-calls-large.so", R_OK)
+               : NULL;
+    OWNED char *list = xasprintf("%s%s%s%s%s", large ? large : "", large ? ":" : "", file,
+                                 others ? ":" : "", others ? others : "");
     strv_env_set(env, "LD_PRELOAD", list);
 }
 

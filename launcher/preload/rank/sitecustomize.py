@@ -91,14 +91,13 @@ def watch_torch(c10d, stem):
 
 
 def find_mpi(name):
-    """Before MPI's library is loaded: ours stands before its functions."""
+    """Before mpi4py's extension is loaded: our libraries stand before MPI's functions."""
     if name != "mpi4py.MPI":
         return False
-    library = os.path.join(os.path.dirname(os.path.dirname(here())), "ddprun-mpi-calls.so")
     if os.environ.get("DDPRUN_MPI_CALLS") != "off":
         try:
-            import ctypes
-            ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
+            run_file("mpi.py")["load"](name, [finder for finder in sys.meta_path if not isinstance(finder, Finder)],
+                                       os.path.dirname(os.path.dirname(here())))
         except (OSError, ImportError):
             pass  # not installed: reports say less
     return True

@@ -17,7 +17,7 @@
  * "off". */
 #define MPI_CALLS_WISH "DDPRUN_MPI_CALLS"
 
-enum { MPI_CALLS_VERSION = 1, MPI_CALLS_COMMS = 128, MPI_CALLS_THREADS = 8 };
+enum { MPI_CALLS_VERSION = 2, MPI_CALLS_COMMS = 128, MPI_CALLS_THREADS = 8 };
 enum { MPI_CALLS_TYPE = 32, MPI_CALLS_NAME = 48, MPI_CALLS_MEMBERS = 128 };
 
 struct mpi_comm_record {
@@ -51,29 +51,62 @@ struct mpi_calls_file {
 
 /* --- the calls ---------------------------------------------------------------------- */
 
-enum mpi_call_kind { MPI_CALL_COLLECTIVE, MPI_CALL_WAIT, MPI_CALL_NAME };
+enum mpi_call_kind { MPI_CALL_COLLECTIVE, MPI_CALL_WAIT, MPI_CALL_TEST, MPI_CALL_NAME };
 
 struct mpi_call {
     const char *name; /* "MPI_Barrier" */
     enum mpi_call_kind kind;
-    int comm, root, count, type, made, peer, tag; /* indices of its arguments, or NO */
-    int same;                                     /* what it makes has the same ranks */
+    /* indices of its arguments, or NO; at `requests` is where they are */
+    int comm, root, count, type, made, peer, tag, nrequests, requests;
+    int same; /* what it makes has the same ranks */
+    int all;  /* it returns when all of these requests have ended */
 };
 
 enum { NO = -1 };
 #define COLLECTIVE(name, fortran, n, comm, root, count, type) \
-    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, root, count, type, NO, NO, NO, 0},
+    {"MPI_" #name,                                            \
+     MPI_CALL_COLLECTIVE,                                     \
+     comm,                                                    \
+     root,                                                    \
+     count,                                                   \
+     type,                                                    \
+     NO,                                                      \
+     NO,                                                      \
+     NO,                                                      \
+     NO,                                                      \
+     NO,                                                      \
+     0,                                                       \
+     0},
+#define BEGUN(name, fortran, n, comm, root, count, type) \
+    {"MPI_" #name,                                       \
+     MPI_CALL_COLLECTIVE,                                \
+     comm,                                               \
+     root,                                               \
+     count,                                              \
+     type,                                               \
+     NO,                                                 \
+     NO,                                                 \
+     NO,                                                 \
+     NO,                                                 \
+     (n)-1,                                              \
+     0,                                                  \
+     0},
 #define MADE(name, fortran, n, comm, made, same) \
-    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, NO, NO, NO, made, NO, NO, same},
+    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, NO, NO, NO, made, NO, NO, NO, NO, same, 0},
 #define MESSAGE(name, fortran, n, comm, peer, tag) \
-    {"MPI_" #name, MPI_CALL_WAIT, comm, NO, NO, NO, NO, peer, tag, 0},
+    {"MPI_" #name, MPI_CALL_WAIT, comm, NO, NO, NO, NO, peer, tag, NO, NO, 0, 0},
+#define ENDING(name, fortran, n, kind, all, nrequests, requests)  \
+    {"MPI_" #name, MPI_CALL_##kind, NO,       NO, NO, NO, NO, NO, \
+     NO,           nrequests,       requests, 0,  all},
 #define WAITING(name, fortran, n) MESSAGE(name, fortran, n, NO, NO, NO)
 #define NAMED(name, n, comm) \
-    {"MPI_" #name, MPI_CALL_NAME, comm, NO, NO, NO, NO, NO, NO, 0},
+    {"MPI_" #name, MPI_CALL_NAME, comm, NO, NO, NO, NO, NO, NO, NO, NO, 0, 0},
 static const struct mpi_call mpi_calls[] = {
 #include "common/mpi_calls.def"
 };
 #undef COLLECTIVE
+#undef BEGUN
+#undef ENDING
 #undef MADE
 #undef MESSAGE
 #undef WAITING

@@ -16,6 +16,7 @@
 #include "common/mpi_calls.h"
 #include "common/rank_map.h"
 #include "launcher/mpi_calls/find.h"
+#include "launcher/mpi_calls/requests.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -281,6 +282,23 @@ static long count_at(long arg, enum passed passed)
     return passed == PASSED_LARGE ? arg : int_at(arg, passed);
 }
 
+static struct requests requests_of(const struct mpi_call *call, const long *args,
+                                   enum passed passed)
+{
+    bool narrow = passed == PASSED_FORTRAN || mpi.abi == ABI_MPICH;
+    int n = call->nrequests == NO ? 1 : int_at(args[call->nrequests], passed);
+    return (struct requests){.at = (const char *)args[call->requests],
+                             .n = n < 0 ? 0 : (size_t)n,
+                             .bytes = narrow ? sizeof(int) : sizeof(long)};
+}
+
+/* It may end a collective. */
+static bool ends_some(const struct mpi_call *call)
+{
+    return atomic_load_explicit(&requests_begun, memory_order_relaxed) > 0 &&
+           call->requests != NO && call->kind != MPI_CALL_COLLECTIVE;
+}
+
 /* Most programs use one type with a communicator: one of MPI's own is asked for once. */
 static void note_type(struct comm *c, long type)
 {
@@ -363,6 +381,8 @@ static bool is_ready(void)
 static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
                    enum passed passed)
 {
+    if (ends_some(call))
+        requests_enter(requests_of(call, args, passed), call->all, coarse_ms());
     if (call->kind == MPI_CALL_WAIT)
         return enter_wait(call, row, args, passed);
     struct comm *c = call->comm == NO
@@ -405,6 +425,8 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
     } else if (c) {
         if (rc != 0)
             c->r->entered--; /* it has not met the others */
+        else if (call->requests != NO)
+            requests_begin(c->r, requests_of(call, args, passed));
         atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
     }
     if (rc == 0 && call->made != NO)
@@ -417,6 +439,8 @@ FOR_BOTH void ddprun_mpi_leave(void *entered, uint32_t row, const long *args,
     const struct mpi_call *call = &mpi_calls[row];
     if (!entered)
         return;
+    if (ends_some(call))
+        requests_leave(requests_of(call, args, passed), call->all);
     if (call->kind == MPI_CALL_WAIT)
         atomic_store_explicit(&((struct mpi_wait_record *)entered)->in, 0,
                               memory_order_relaxed);

@@ -20,6 +20,8 @@
 
 enum {
 #define COLLECTIVE(name, ...) CALL_##name,
+#define BEGUN                 COLLECTIVE
+#define ENDING                COLLECTIVE
 #define MADE                  COLLECTIVE
 #define MESSAGE               COLLECTIVE
 #define WAITING               COLLECTIVE
@@ -94,6 +96,8 @@ enum {
 #define MADE(...)
 #undef WAITING
 #define WAITING(...)
+#undef ENDING
+#define ENDING(...)
 #else
 #define COLLECTIVE(name, fortran, n, ...)                        \
     FUNCTION(name, MPI_##name, n, PASSED_C)                      \

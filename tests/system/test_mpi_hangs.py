@@ -48,6 +48,11 @@ class Programs:
         self.assertRegex(said[0], r"^1 of 2 ranks has waited \d+ s in MPI_Allreduce #2 of a communicator of "
                                   r"ranks (0,2|2,0) \(1 x MPI_INT\).*; rank 2 has not arrived: it is ")
 
+    def test_requests(self):
+        said = self.hang(self.program, "begun")
+        self.assertRegex(said[0], r"^1 of 2 ranks has waited \d+ s in MPI_Iallreduce #4 of a communicator of "
+                                  r"ranks (0,2|2,0) \(1 x MPI_INT\).*; rank 2 has not arrived: it is ")
+
     def test_different_calls(self):
         said = self.hang(self.program, "other")
         self.assertRegex(said[0], r"^mismatch: collective #2 of communicator 'other' \(all ranks\) is MPI_Allreduce "
@@ -97,7 +102,7 @@ class Programs:
                 subprocess.run([self.mpi.mpifort, "-cpp", *(["-DF08"] if module == "mpi_f08" else []), "-o", program,
                                 os.path.join(mpi.HERE, "programs", "mpi_hang.f90")], check=True)
                 said = self.hang(program)
-                self.assertRegex(said[0], r"^1 of 2 ranks has waited \d+ s in MPI_Barrier #2 of a communicator of "
+                self.assertRegex(said[0], r"^1 of 2 ranks has waited \d+ s in MPI_Ibarrier #2 of a communicator of "
                                           r"ranks 1,3.*; rank 1 has not arrived")
 
 

@@ -47,6 +47,23 @@ static void wait_for_another_job(char *program)
     MPI_Recv(&one, 1, MPI_INT, 0, 7, children, MPI_STATUS_IGNORE);
 }
 
+/* The first request ends by tests: its handle may be used again for what waits. */
+static void begin_and_wait(MPI_Comm half)
+{
+    MPI_Request requests[2];
+    int ended = 0;
+    MPI_Ibarrier(half, &requests[0]);
+    while (!ended)
+        MPI_Test(&requests[0], &ended, MPI_STATUS_IGNORE);
+    MPI_Ibarrier(half, &requests[0]);
+    if (rank == 2)
+        pause();
+    MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_SUM, half, &requests[1]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    if (rank % 2)
+        pause();
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argv[1], *preload = getenv("LD_PRELOAD");
@@ -84,6 +101,8 @@ int main(int argc, char **argv)
         if (rank % 2)
             pause();
     }
+    if (strcmp(what, "begun") == 0)
+        begin_and_wait(half);
     if (strcmp(what, "other") == 0) {
         if (rank == 1)
             MPI_Barrier(other);

@@ -32,6 +32,7 @@ enum {
 };
 
 /* The parameters of a function with n of them, and their names. */
+#define P0  void
 #define P1  long a
 #define P2  P1, long b
 #define P3  P2, long c
@@ -45,6 +46,7 @@ enum {
 #define P11 P10, long k
 #define P12 P11, long l
 #define P13 P12, long m
+#define A0
 #define A1  a
 #define A2  A1, b
 #define A3  A2, c
@@ -59,6 +61,7 @@ enum {
 #define A12 A11, l
 #define A13 A12, m
 /* Fortran's have one more: where the error code goes. */
+#define F0  1
 #define F1  2
 #define F2  3
 #define F3  4

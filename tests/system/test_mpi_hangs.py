@@ -53,6 +53,11 @@ class Programs:
         self.assertRegex(said[0], r"^1 of 2 ranks has waited \d+ s in MPI_Iallreduce #4 of a communicator of "
                                   r"ranks (0,2|2,0) \(1 x MPI_INT\).*; rank 2 has not arrived: it is ")
 
+    def test_a_rank_that_ends(self):
+        said = self.hang(self.program, "end")
+        self.assertRegex(said[0], r"^3 of 4 ranks have waited \d+ s in MPI_Barrier #4 of MPI_COMM_WORLD.*; "
+                                  r"rank 1 has not arrived: it is waiting in MPI_Finalize")
+
     def test_different_calls(self):
         said = self.hang(self.program, "other")
         self.assertRegex(said[0], r"^mismatch: collective #2 of communicator 'other' \(all ranks\) is MPI_Allreduce "

@@ -251,13 +251,11 @@ static void find_absent(struct job_view *j, const json_t *group)
     bool *waits = marks(j), *absent = marks(j);
     bool reason = false, exited = true;
     for (size_t i = 0; i < j->n; i++) {
-        struct view *v = &j->ranks[i];
+        const struct view *v = &j->ranks[i];
         waits[i] = v->member && v->entered >= number && v->done < number;
         absent[i] = v->member && v->entered < number && !v->timed_out;
         nwait += waits[i];
         nabsent += absent[i];
-        v->awaits |= waits[i];
-        v->absent |= absent[i];
         if (absent[i]) {
             reason |= !in_call(v);
             exited &= v->gone != NULL;
@@ -265,6 +263,10 @@ static void find_absent(struct job_view *j, const json_t *group)
     }
     if (nwait == 0 || nabsent == 0)
         return;
+    for (size_t i = 0; i < j->n; i++) {
+        j->ranks[i].awaits |= waits[i];
+        j->ranks[i].absent |= absent[i];
+    }
     FILE *f = sentence_open(j);
     print_waiting(j, group, waits, number, f);
     fputs("; ", f);

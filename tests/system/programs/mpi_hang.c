@@ -101,6 +101,10 @@ int main(int argc, char **argv)
         if (rank % 2)
             pause();
     }
+    if (strcmp(what, "end") == 0 && rank == 1) {
+        MPI_Finalize();
+        return 0;
+    }
     if (strcmp(what, "begun") == 0)
         begin_and_wait(half);
     if (strcmp(what, "other") == 0) {

@@ -172,7 +172,8 @@ void job_node_joined(struct job *j, unsigned node, struct link *l,
               n->hello.addr ? n->hello.addr : "this machine");
     if (j->starter)
         node_starter_joined(j->starter, node);
-    n->ahead_ns = n->hello.at_ns - now_ns(); /* until a reply to a ping is better */
+    if (l != j->local)                           /* it has our clock */
+        n->ahead_ns = n->hello.at_ns - now_ns(); /* until a reply to a ping is better */
     if (job_is_direct(j, node))
         job_ping(j, node);
     JOB_HOOKS(j, node_joined, node);

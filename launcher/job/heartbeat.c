@@ -7,7 +7,7 @@
  * ordered, is taken from its HELLO first, and then from the reply to a ping with the
  * shortest round-trip time (RTT). Replies to the pings to all may be merged on their way,
  * so PROBES nodes a beat, in turn, get a ping of their own, too; those without an agent
- * in between also when they join.
+ * in between also when they join. The agent that we have forked has our clock.
  */
 #define LOG_SUBSYS "heartbeat"
 #include "launcher/job/heartbeat.h"

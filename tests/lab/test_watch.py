@@ -70,6 +70,18 @@ class Watch(LabTest):
         self.assertEqual(failures, [("host", job.rc)])
         self.assertEqual(events[-1]["event"], "end")
 
+    def test_the_time_of_a_failure_on_the_launchers_host(self):
+        """Its agent says HELLO while the launcher still starts the others; both have the same clock."""
+        job = self.start_on((1, 2), "sleep 0.1; exit $((RANK == 0 ? 3 : 0))", "--max-restarts", "1",
+                            "--events", self.path("events"))
+        job.wait()
+        events = self.read_events()
+        self.assertEqual(job.rc, 3)
+        found = [e for e in events if e["event"] == "recovered"]
+        self.assertEqual(len(found), 1)
+        self.assertLess(0, found[0]["detect_s"])
+        self.assertLess(found[0]["detect_s"], found[0]["recover_s"])
+
     def test_a_host_that_cannot_be_reached(self):
         done = self.run_to_end("-H", "node001,nowhere", "--events", self.path("events"), "true")
         self.assertEqual(done.rc, 125)

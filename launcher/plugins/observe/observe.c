@@ -191,6 +191,8 @@ static void on_shutdown(void *state)
         return;
     o->told_ns = now_ns();
     o->failed_ns = c->kind == CAUSE_NODE && o->heard_ns > 0 ? o->heard_ns : c->at_ns;
+    if (o->failed_ns > o->told_ns) /* the offset of a node's clock is an estimate */
+        o->failed_ns = o->told_ns;
 }
 
 static void on_report(void *state)

@@ -68,19 +68,19 @@ static int start(const struct helper *h, pid_t group, pid_t *pid, int *out)
     return -1;
 }
 
-/* Read all output until EOF: 0; -1 after the deadline. */
+/* Read all output until EOF: 0; ETIMEDOUT after the deadline, EFBIG if it is too much. */
 static int listen_to(const struct helper *h, int fd, char **output, size_t *n)
 {
     int64_t deadline_ms = now_ms() + h->answer_ms;
     char dropped[PIECE];
     size_t room = 0;
-    for (;;) {
+    while (!h->at_most || *n < h->most) {
         if (*n < h->most && *n == room) {
             room = room * 2 + PIECE < h->most ? room * 2 + PIECE : h->most;
             *output = xrealloc(*output, room + 1, 1);
         }
         if (now_ms() >= deadline_ms || sock_await(fd, POLLIN, deadline_ms) < 0)
-            return -1;
+            return ETIMEDOUT;
         bool keep = *n < room;
         ssize_t got =
             keep ? read(fd, *output + *n, room - *n) : read(fd, dropped, sizeof dropped);
@@ -90,6 +90,7 @@ static int listen_to(const struct helper *h, int fd, char **output, size_t *n)
             return 0;
         *n += keep ? (size_t)got : 0;
     }
+    return EFBIG;
 }
 
 static int look_for_end(pid_t pid, int64_t deadline_ms, int *status)
@@ -111,16 +112,16 @@ static int run(const struct helper *h, pid_t group, char **output, size_t *n, in
     if (start(h, group, &pid, &out) < 0)
         return -1;
     *output = xcalloc(1, 1);
-    int rc = listen_to(h, out, output, n);
+    int error = listen_to(h, out, output, n);
     (*output)[*n] = '\0';
-    bool ended = rc == 0 && look_for_end(pid, now_ms() + END_MS, status) == 0;
+    bool ended = error == 0 && look_for_end(pid, now_ms() + END_MS, status) == 0;
     if (!ended)
         kill(h->group ? -group : pid, SIGKILL);
     close(out); /* not before: one that still writes would die of SIGPIPE */
     if (ended)
         return 0;
     look_for_end(pid, now_ms() + KILLED_MS, status);
-    errno = ETIMEDOUT;
+    errno = error ? error : ETIMEDOUT;
     return -1;
 }
 

@@ -19,12 +19,14 @@ struct helper {
                         * we end meanwhile, also by SIGKILL (group_guard.h) */
     int64_t answer_ms; /* from the start until EOF on its output */
     size_t most;       /* bytes; further output is dropped */
+    bool at_most;      /* kill it when it has printed `most` bytes: EFBIG */
 };
 
 /* Runs it to its end. Returns 0 with its wait status, or -1 with errno: why it cannot be
- * run, or ETIMEDOUT when it had to be killed. `output` is its output followed by '\0'
- * (`n` bytes without that), freed by the caller: also after ETIMEDOUT, since a command
- * that printed but did not exit may have done its work; NULL when it was not run. */
+ * run, or ETIMEDOUT or EFBIG when it had to be killed. `output` is its output followed by
+ * '\0' (`n` bytes without that), freed by the caller: also when it was killed, since a
+ * command that printed but did not exit may have done its work; NULL when it was not run.
+ */
 int helper_ask(const struct helper *h, char **output, size_t *n, int *status);
 
 #endif

@@ -36,15 +36,37 @@ static bool detect(const struct opts *opts)
     return opts->discovery != NULL;
 }
 
-/* Appends its answer to `alloc`. Sets `*final` if another call would fail, too. */
-static int ask(const struct opts *opts, struct alloc *alloc, bool *final,
+/* How long it is asked at first, and by which option. */
+static int64_t limit_ms(const struct opts *opts)
+{
+    return opts->node_wait_ms > 0 ? opts->node_wait_ms : opts->start_timeout_ms;
+}
+
+static const char *limit_name(const struct opts *opts)
+{
+    return opts->node_wait_ms > 0 ? "--node-wait" : "--start-timeout";
+}
+
+static int fail_late(const struct opts *opts, bool whole, struct ddp_err *err)
+{
+    return err_set(err, "%s '%s' %s %.4g s (%s)", OPTION, opts->discovery,
+                   whole ? "had not ended after" : "has listed no hosts within",
+                   (double)(whole ? opts->discovery_timeout_ms : limit_ms(opts)) / 1e3,
+                   whole ? "--discovery-timeout" : limit_name(opts));
+}
+
+/* Appends its answer to `alloc`, which has to come within `left_ms`. Sets `*final` if
+ * another call would fail, too. */
+static int ask(const struct opts *opts, int64_t left_ms, struct alloc *alloc, bool *final,
                struct ddp_err *err)
 {
+    bool whole = opts->discovery_timeout_ms <= left_ms;
     const char *const argv[] = {"/bin/sh", "-c", opts->discovery, NULL};
     const struct helper h = {.argv = argv,
                              .group = true,
-                             .answer_ms = opts->discovery_timeout_ms,
-                             .most = DISCOVERY_MOST + 1};
+                             .answer_ms = whole ? opts->discovery_timeout_ms : left_ms,
+                             .most = DISCOVERY_MOST + 1,
+                             .at_most = true};
     OWNED char *text = NULL;
     size_t n;
     int status, rc = helper_ask(&h, &text, &n, &status);
@@ -59,8 +81,7 @@ static int ask(const struct opts *opts, struct alloc *alloc, bool *final,
         return err_set(err, "%s '%s' printed more than %d KiB", OPTION, opts->discovery,
                        DISCOVERY_MOST >> 10);
     if (rc < 0 && errno == ETIMEDOUT)
-        return err_set(err, "%s '%s' had not ended after %.4g s (--discovery-timeout)",
-                       OPTION, opts->discovery, (double)opts->discovery_timeout_ms / 1e3);
+        return fail_late(opts, whole, err);
     if (rc < 0)
         return err_errno(err, "cannot run %s '%s'", OPTION, opts->discovery);
     if (code != 0)
@@ -99,20 +120,19 @@ static int check_size(const struct opts *opts, const struct alloc *alloc,
 static int read_discovery(const struct opts *opts, struct alloc *alloc,
                           struct ddp_err *err)
 {
-    int64_t wait_ms =
-        opts->node_wait_ms > 0 ? opts->node_wait_ms : opts->start_timeout_ms;
-    int64_t deadline_ms = now_ms() + wait_ms;
+    int64_t deadline_ms = now_ms() + limit_ms(opts);
     alloc->changes = true;
     for (bool final, told = false;; told = true) {
-        if (ask(opts, alloc, &final, err) == 0 && check_size(opts, alloc, err) == 0)
+        if (ask(opts, deadline_ms - now_ms(), alloc, &final, err) == 0 &&
+            check_size(opts, alloc, err) == 0)
             return 0;
         if (opts->dry_run || final ||
             now_ms() + opts->discovery_interval_ms >= deadline_ms)
             return -1;
         if (!told)
             fprintf(stderr, "ddprun: warning: %.*s; asking again for %.4g s (%s)\n",
-                    (int)strcspn(err->text, "\n"), err->text, (double)wait_ms / 1e3,
-                    opts->node_wait_ms > 0 ? "--node-wait" : "--start-timeout");
+                    (int)strcspn(err->text, "\n"), err->text,
+                    (double)limit_ms(opts) / 1e3, limit_name(opts));
         sleep_ms(opts->discovery_interval_ms);
         forget(alloc);
     }

@@ -101,6 +101,21 @@ TEST(what_a_helper_has_started_is_killed_with_it)
     free(said);
 }
 
+TEST(a_helper_that_prints_too_much_is_killed_at_once)
+{
+    char *said;
+    size_t n;
+    int status = 0;
+    const char *argv[] = {"yes", NULL};
+    struct helper h = {
+        .argv = argv, .group = true, .answer_ms = LONG_MS, .most = 100, .at_most = true};
+    ck_assert_int_eq(helper_ask(&h, &said, &n, &status), -1);
+    ck_assert_int_eq(errno, EFBIG);
+    ck_assert_uint_eq(n, 100);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    free(said);
+}
+
 TEST(a_missing_helper)
 {
     char *said;

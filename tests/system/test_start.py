@@ -305,17 +305,23 @@ class Discovery(LaunchTest):
         self.assertIn("rank", launch.out)
 
     def test_what_the_script_has_started_ends_with_it(self):
-        launch = self.wait_for_script("--discovery-timeout", "1s", "--node-wait", "1s")
+        launch = self.wait_for_script("--discovery-timeout", "1s", "--node-wait", "2s")
         launch.wait()
         self.assert_ended(launch, 125)
         self.assertIn("had not ended after 1 s", launch.err)
 
-    def test_a_script_that_prints_without_end(self):
-        launch = self.run_to_end("--host-discovery-script", "yes | head -c 2000000; sleep 300",
-                                 "--discovery-timeout", "10s", "--node-wait", "1s", "--nnodes", "1:2",
-                                 "true")
+    def test_it_takes_no_longer_than_the_start_may(self):
+        launch = self.wait_for_script("--start-timeout", "1s")
+        launch.wait(20)
         self.assert_ended(launch, 125)
-        self.assertIn("sleep 300' printed more than 1024 KiB", launch.err)
+        self.assertRegex(launch.err, r"; :' has listed no hosts within 1 s \(--start-timeout\)\n\Z")
+
+    def test_a_script_that_prints_without_end(self):
+        for command in ("yes", "yes | head -c 2000000; sleep 300"):
+            launch = self.run_to_end("--host-discovery-script", command, "--node-wait", "20s",
+                                     "--discovery-interval", "20s", "--nnodes", "1:2", "true", deadline=15)
+            self.assert_ended(launch, 125)
+            self.assertEqual(launch.err, f"ddprun: --host-discovery-script '{command}' printed more than 1024 KiB\n")
 
     def test_a_warning_is_one_line(self):
         launch = self.start("--host-discovery-script", "echo 'localhost:1 x'", "--nnodes", "1:2", "true")

@@ -5,7 +5,6 @@
 #include "common/duration.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/output_path.h"
 #include "common/scoped.h"
 #include "worker/data/memory.h"
 #include "worker/group/group.h"
@@ -167,14 +166,6 @@ static int regroup(struct run *run, struct ddp_err *err)
     return group_replace(&run->group, "ddp", bytes, err);
 }
 
-/* Check output files now, so that they do not fail after hours of training. */
-static int check_place(const char *what, const char *path, enum output_path_use use,
-                       struct ddp_err *err)
-{
-    const char *why = path ? output_path_check(path, use) : NULL;
-    return why ? err_set(err, "cannot write the %s '%s': %s", what, path, why) : 0;
-}
-
 /* With --steps they may be fewer. */
 static int epochs_of(const struct run *run)
 {
@@ -205,12 +196,8 @@ static int prepare_files(struct run *run, struct ddp_err *err)
     run->progress.each = run->answers;
     if (run->data.task != TASK_CLASSIFY)
         run->progress.unit = run->data.task == TASK_TOKENS ? "tokens" : "samples";
-    if (run->saver)
-        TRY(saver_prepare(run->saver, on_slow, run, err));
-    if (config_given(c, "plot"))
-        TRY(check_place("picture", c->plot, OUTPUT_PATH_WRITTEN, err));
-    TRY(check_place("logits", c->logits, OUTPUT_PATH_REPLACED, err));
-    return check_place("trace", c->trace, OUTPUT_PATH_WRITTEN, err);
+    TRY(run_check_files(c, err));
+    return run->saver ? saver_prepare(run->saver, on_slow, run, err) : 0;
 }
 
 /* As the launcher numbers them; alone on its host a rank is the first there. */

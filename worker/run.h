@@ -81,6 +81,9 @@ int run_open(struct run *run, struct ddp_err *err);
 int run_train(struct run *run, struct ddp_err *err);
 /* The plot, the end of the log, the summary. */
 int run_finish(struct run *run, struct ddp_err *err);
+/* In run_files.c: checks, before training, that the files can be written, and that none
+ * takes the place of another or of the data. */
+int run_check_files(const struct train_config *c, struct ddp_err *err);
 /* In run_files.c: writes the files at the end of a run, and prints the result. The error
  * is the first; what follows is written all the same. */
 int run_write_files(struct run *run, struct ddp_err *err);

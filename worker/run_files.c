@@ -1,4 +1,4 @@
-/* worker/run_files.c - the files at the end of a run: plot, logits, trace (run.h) */
+/* worker/run_files.c - the files that a run makes: log, plot, logits, trace (run.h) */
 #include "worker/run.h"
 
 #include "common/err.h"
@@ -12,7 +12,47 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* Files that are not there yet have the same name. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (stat(a, &x) < 0 || stat(b, &y) < 0)
+        return strcmp(a, b) == 0;
+    return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int run_check_files(const struct train_config *c, struct ddp_err *err)
+{
+    enum { OUTPUTS = 4, MADE };
+    const char *plot = config_given(c, "plot") ? c->plot : NULL;
+    const struct {
+        const char *option, *path, *what;
+        enum output_path_use use;
+    } files[] = {{"log", c->log, "log", OUTPUT_PATH_WRITTEN},
+                 {"plot", plot, "picture", OUTPUT_PATH_WRITTEN},
+                 {"trace", c->trace, "trace", OUTPUT_PATH_WRITTEN},
+                 {"logits", c->logits, "logits", OUTPUT_PATH_REPLACED},
+                 [OUTPUTS] = {"checkpoint", c->checkpoint},
+                 [MADE] = {"data", c->data}, /* from here on: "digits" is no file */
+                 {"model", c->model->where},
+                 {"resume", c->resume},
+                 {"init", c->init}};
+    for (size_t i = 0; i < OUTPUTS; i++) {
+        const char *path = files[i].path;
+        const char *why = path ? output_path_check(path, files[i].use) : NULL;
+        if (why)
+            return err_set(err, "cannot write the %s '%s': %s", files[i].what, path, why);
+        for (size_t j = i + 1; path && j < ARRAY_LEN(files); j++)
+            if (files[j].path && (j < MADE || access(files[j].path, F_OK) == 0) &&
+                is_same_file(path, files[j].path))
+                return err_set(err, "--%s and --%s are one file, '%s': give --%s another",
+                               files[i].option, files[j].option, path, files[i].option);
+    }
+    return 0;
+}
 
 static int write_logits(struct run *run, struct ddp_err *err)
 {

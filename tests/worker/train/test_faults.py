@@ -239,6 +239,34 @@ def places_that_cannot_be_written_are_said_before_training():
     assert sorted(os.listdir(".")) == ["book.txt", "pipe"] and os.path.getsize("book.txt") == 288, os.listdir(".")
 
 
+def a_file_has_one_use():
+    """No report takes the place of the data, the model, weights, or another report."""
+    text, model = "to be or not to be " * 99, "optimizer = sgd\nfc linear\n"
+    for name, content in (("book.txt", text), ("net.model", model)):
+        with open(name, "w") as f:
+            f.write(content)
+    os.symlink("book.txt", "link")
+    book = ("--model", "gpt2:layers=1,heads=1,width=8,context=8,vocab=256", "--data", "book.txt")
+    net = ("--model", "./net.model")
+    run_ok(1, *QUIET, *net, "--steps", 1, "--checkpoint", "weights")
+    kept = {name: open(name, "rb").read() for name in ("book.txt", "net.model", "weights")}
+    for words, text in (((*book, "--log", "link"), "--log and --data are one file, 'link': give --log another"),
+                        ((*book, "--trace", "./book.txt"), "--trace and --data are one file"),
+                        ((*net, "--trace", "net.model"), "--trace and --model are one file"),
+                        ((*net, "--init", "weights", "--logits", "weights"), "--logits and --init are one"),
+                        ((*net, "--resume", "weights", "--log", "weights"), "--log and --resume are one"),
+                        ((*net, "--log", "new", "--trace", "new"), "--log and --trace are one file, 'new'"),
+                        ((*net, "--log", "new", "--checkpoint", "new"), "--log and --checkpoint are one")):
+        (result,) = run(1, "--plot", "none", "--steps", 1, *words)
+        one_line([result], 1, text)
+        assert sorted(os.listdir(".")) == ["book.txt", "link", "net.model", "weights"], (words, os.listdir("."))
+        assert all(open(name, "rb").read() == content for name, content in kept.items()), words
+    (result,) = run(1, "--plot", "weights", *net, "--resume", "weights", "--steps", 1)
+    one_line([result], 1, "--plot and --resume are one file")
+    run_ok(1, "--plot", "none", "--steps", 1, *net, "--log", "digits")
+    run_ok(1, "--plot", "none", "--steps", 1, *net, "--log", "/dev/null", "--trace", "/dev/null")
+
+
 def the_picture_of_an_earlier_run_stays():
     for name in ("ddp-train.svg", "ddp-train.2.svg", "ddp-train.3.svg"):
         shown = run_ok(1, "--epochs", 1, "--progress", "lines").out
@@ -578,4 +606,4 @@ main([a_resumed_run_goes_on_to_the_bit, a_resumed_run_goes_on_within_an_epoch,
       bad_test_data_do_not_blame_the_learning_rate,
       a_schedulers_warning_is_a_checkpoint_and_a_code_to_go_on,
       a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number, wrong_options_are_exit_code_2,
-      the_picture_of_an_earlier_run_stays])
+      the_picture_of_an_earlier_run_stays, a_file_has_one_use])

@@ -485,14 +485,25 @@ static bool has_nan(const struct array *a)
     return any;
 }
 
+/* 1: found; 0: none has that name */
+static int find(const struct files *files, const char *name, struct array *out,
+                struct ddp_err *err)
+{
+    int found = 0;
+    for (int i = 0; i < files->n && found == 0; i++)
+        found = safetensors_find(files->v[i], name, out, err);
+    return found;
+}
+
 /* The file's array for one of ours. */
 static int match(const struct files *files, const struct array *own, bool state,
                  struct array *out, struct ddp_err *err)
 {
-    int found = 0;
     bool counter = own->ndim == 0; /* PyTorch's integer: nothing depends on it */
-    for (int i = 0; i < files->n && found == 0; i++)
-        found = safetensors_find(files->v[i], own->name, out, err);
+    OWNED char *longer = xasprintf("transformer.%s", own->name); /* GPT2LMHeadModel's */
+    int found = find(files, own->name, out, err);
+    if (found == 0)
+        found = find(files, longer, out, err);
     if ((counter && found <= 0) || (is_average(own) && found == 0)) {
         *out = (struct array){0};
         return 0;

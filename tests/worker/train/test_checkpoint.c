@@ -232,8 +232,11 @@ TEST(a_model_may_have_another_name)
     free(dir);
 }
 
-/* What PyTorch's users write has no metadata of ours. */
-TEST(weights_alone_are_taken_as_a_start)
+/* What PyTorch's users write has no metadata of ours. Hugging Face's GPT-2 is within
+ * another module if it was saved with its head. */
+static const char *const modules[] = {"", "transformer."};
+
+LOOP_TEST(weights_alone_are_taken_as_a_start, ARRAY_LEN(modules))
 {
     struct rig a;
     struct ddp_err err;
@@ -245,7 +248,8 @@ TEST(weights_alone_are_taken_as_a_start)
     for (size_t i = 0; i < a.optim.n; i++)
         ones[i] = 1;
     for (size_t i = 0; i < n; i++) {
-        arrays[i] = (struct array){params[i].name, params[i].ndim, {0}, ones};
+        char *name = xasprintf("%s%s", modules[_i], params[i].name);
+        arrays[i] = (struct array){name, params[i].ndim, {0}, ones};
         memcpy(arrays[i].dims, params[i].dims, sizeof arrays[i].dims);
     }
     struct strv none = {0};
@@ -256,6 +260,8 @@ TEST(weights_alone_are_taken_as_a_start)
     ck_assert(!whole);
     ck_assert_mem_eq(a.model->weights, ones, a.optim.n * sizeof *ones);
     ck_assert_uint_eq(a.state.step, 1234); /* as it was */
+    for (size_t i = 0; i < n; i++)
+        free((void *)(uintptr_t)arrays[i].name);
     free(ones);
     free(arrays);
     rig_finish(&a);

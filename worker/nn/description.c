@@ -446,6 +446,8 @@ static int read_words(struct reader *r, char *line)
             return refuse(r, "after '%s' there is too much", first);
         return end ? read_end(r) : read_repeat(r, second);
     }
+    if (strchr(first, '=') || (second && *second == '=' && second[1]))
+        return refuse(r, "a setting is NAME = VALUE, with blanks around the '='");
     if (!second)
         return refuse(r, "after '%s' its kind is missing", first);
     if (strcmp(second, "=") != 0)
@@ -477,6 +479,9 @@ static int read_line(struct reader *r, const char *line)
 
 static int read_text(struct reader *r, const char *text)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* editors on Windows begin UTF-8 by it */
+    if (strncmp(text, mark, strlen(mark)) == 0)
+        text += strlen(mark);
     OWNED char *copy = xstrdup(text), **lines = NULL;
     char *next = copy, *line;
     int n = 0;

@@ -164,6 +164,9 @@ static const struct {
     {"rate = 1\n",
      ":1: no setting 'rate'; there are task, optimizer, context, vocabulary"},
     {HEAD "f\n", ":3: after 'f' its kind is missing"},
+    {"task=classify\n", ":1: a setting is NAME = VALUE, with blanks around the '='"},
+    {"$n =3\n", ":1: a setting is NAME = VALUE, with blanks around the '='"},
+    {"\xef\xbb\xbf" HEAD "f\n", ":3: after 'f' its kind is missing"}, /* BOM */
     {HEAD "f lineal\n",
      ":3: no kind of layers 'lineal'; there are conv, linear, norm, mean"},
     {HEAD "f linear outputs=x\n",

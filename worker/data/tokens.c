@@ -19,7 +19,7 @@ static bool is_called(const char *name, const char *end)
 }
 
 static int find_array(struct dataset *d, const struct file_map *map, size_t *begin,
-                      struct ddp_err *err)
+                      bool *has_sign, struct ddp_err *err)
 {
     struct idx array;
     TRY(npy_parse(d->name, map->at, map->bytes, &array, err));
@@ -29,6 +29,7 @@ static int find_array(struct dataset *d, const struct file_map *map, size_t *beg
                        "convert it with numpy's astype() and ravel()",
                        d->name);
     d->token_bytes = (int)array.width;
+    *has_sign = array.kind == 'i';
     *begin = (size_t)(array.data - map->at);
     return 0;
 }
@@ -85,10 +86,10 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
         return 0;
     }
     TRY(file_map_open(name, &map, err));
-    bool array = is_called(name, ".npy");
+    bool array = is_called(name, ".npy"), has_sign = false;
     size_t begin = array ? 0 : find_tokens(out, &map);
     if (array)
-        TRY(find_array(out, &map, &begin, err));
+        TRY(find_array(out, &map, &begin, &has_sign, err));
     size_t bytes = (size_t)out->token_bytes;
     size_t n = (map.bytes - begin) / bytes,
            samples = n > 0 ? (n - 1) / (size_t)context : 0;
@@ -116,6 +117,8 @@ int tokens_load(const char *name, int context, int vocabulary, struct dataset *o
             "'%s' has no header and looks like tokens of 32 bits, not 16 (each "
             "second is at most %u): a .npy file says how wide they are",
             name, upper);
+    if (has_sign && most >> (8 * bytes - 1))
+        return err_set(err, "'%s': there is a negative token, and the first is 0", name);
     if (most >= (uint32_t)vocabulary)
         return err_set(
             err,

@@ -77,6 +77,21 @@ LOOP_TEST(a_file_of_tokens_that_broke_off_is_refused, ARRAY_LEN(headers))
     ck_assert_str_eq(err.text, "'t.bin' is cut short: 40 tokens, and its header says 41");
 }
 
+/* What masks a label elsewhere would be token 65,535 of a large vocabulary. */
+TEST(a_negative_token_is_refused)
+{
+    static const char head[] = "{'descr': '<i2', 'fortran_order': False, 'shape': (10,)}";
+    static const int16_t tokens[10] = {1, 2, 3, -1};
+    struct dataset d;
+    struct ddp_err err;
+    FILE *f = fopen("t.npy", "wb");
+    fprintf(f, "\x93NUMPY%c%c%c%c%-118s", 1, 0, 118, 0, head);
+    fwrite(tokens, sizeof tokens, 1, f);
+    fclose(f);
+    ck_assert_int_eq(tokens_load("t.npy", 4, 1 << 17, &d, &err), -1);
+    ck_assert_str_eq(err.text, "'t.npy': there is a negative token, and the first is 0");
+}
+
 /* Read as 16 bits each of them is two, and the second is 0, or 1 with a large vocabulary.
  */
 TEST(tokens_of_32_bits_need_a_header)

@@ -45,9 +45,9 @@ static void place_case(struct ddp_group *g, const void *arg)
 {
     struct ddp_err err = {""};
     struct ddp_param w = {.name = "w", .count = 4};
-    const struct ddp_parallel_options nowhere = {.checkpoint = "/nonexistent/c"};
+    const struct ddp_parallel_options nowhere = {.checkpoint = "/nonexistent/none/c"};
     REFUSED(!ddp_parallel_create(g, &w, 1, &nowhere, &err),
-            "cannot write checkpoints to '/nonexistent/c': No such");
+            "cannot write checkpoints to '/nonexistent/none/c': No such");
     const struct ddp_parallel_options unnamed = {.checkpoint = ""};
     REFUSED(!ddp_parallel_create(g, &w, 1, &unnamed, &err),
             "cannot write checkpoints to '': No such");

@@ -112,7 +112,8 @@ static void save_never_or_nowhere(struct ddp_group *g, const void *place)
     int culprit, rank = ddp_group_rank(g);
     slow_ms = rank == 1 ? -1 : 0;
     timeout_ms = 1000;
-    team_assert(g, save(g, rank == 2 ? "/nonexistent/c" : place, &culprit, &err) == -1,
+    team_assert(g,
+                save(g, rank == 2 ? "/nonexistent/none/c" : place, &culprit, &err) == -1,
                 "no error");
     team_assert(g, culprit == 2 && strstr(err.text, "No such file"), "%d: %s", culprit,
                 err.text);
@@ -129,7 +130,8 @@ static void read_slowly(struct ddp_group *g, const void *arg)
     struct ddp_err err = {"no checkpoint"};
     int culprit, fails = ddp_group_rank(g) == 0;
     poll(NULL, 0, fails ? SLOW_MS : 0);
-    team_assert(g, replica_agree_late(g, -fails, NULL, NULL, &culprit, &err) == -1, "no error");
+    team_assert(g, replica_agree_late(g, -fails, NULL, NULL, &culprit, &err) == -1,
+                "no error");
     team_assert(g, culprit == 0 && strcmp(err.text, "no checkpoint") == 0, "%d: %s",
                 culprit, err.text);
 }
@@ -144,7 +146,7 @@ static void save_nowhere(struct ddp_group *g, const void *place)
     struct ddp_err err;
     int culprit;
     if (ddp_group_rank(g) == 1)
-        place = "/nonexistent/c";
+        place = "/nonexistent/none/c";
     team_assert(g, save(g, place, &culprit, &err) == -1, "no error");
     team_assert(g, culprit == 1 && strstr(err.text, "No such file"), "%d: %s", culprit,
                 err.text);

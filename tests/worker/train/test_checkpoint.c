@@ -515,10 +515,11 @@ TEST(a_file_is_synced_before_it_replaces_another)
 TEST(a_place_that_cannot_be_written_is_found_early)
 {
     struct ddp_err err;
-    ck_assert_int_eq(checkpoint_prepare("/nonexistent/c.safetensors", &err), -1);
-    ck_assert_str_eq(err.text,
-                     "cannot write checkpoints to '/nonexistent/c.safetensors': No such "
-                     "file or directory");
+    ck_assert_int_eq(checkpoint_prepare("/nonexistent/none/c.safetensors", &err), -1);
+    ck_assert_str_eq(
+        err.text,
+        "cannot write checkpoints to '/nonexistent/none/c.safetensors': No such "
+        "file or directory");
     ck_assert_int_eq(checkpoint_prepare("/dev/null", &err), -1);
     ck_assert_str_eq(err.text, "cannot write checkpoints to '/dev/null': it is no file, "
                                "and would be replaced by one");

@@ -57,7 +57,7 @@ TEST(a_job_that_cannot_restart_has_none)
     unsetenv("DDPRUN_KEPT_MEMORY");
     ck_assert_int_lt(kept_open(&host, &err), 0);
     ck_assert_ptr_nonnull(strstr(err.text, "needs a job that may restart"));
-    setenv("DDPRUN_KEPT_MEMORY", "/nonexistent/file", 1);
+    setenv("DDPRUN_KEPT_MEMORY", "/nonexistent/none/file", 1);
     ck_assert_int_lt(kept_open(&host, &err), 0);
     ck_assert_ptr_nonnull(
         strstr(err.text, "cannot open DDPRUN_KEPT_MEMORY, '/nonexistent/"));

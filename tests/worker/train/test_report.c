@@ -127,9 +127,9 @@ TEST(a_picture_that_cannot_be_written_says_so)
 {
     struct history h = {0};
     struct ddp_err err;
-    ck_assert_int_eq(plot_write("/nonexistent/p.svg", "", &h, &err), -1);
-    ck_assert_str_eq(err.text,
-                     "cannot create '/nonexistent/p.svg': No such file or directory");
+    ck_assert_int_eq(plot_write("/nonexistent/none/p.svg", "", &h, &err), -1);
+    ck_assert_str_eq(
+        err.text, "cannot create '/nonexistent/none/p.svg': No such file or directory");
     ck_assert_int_eq(plot_write("/dev/full", "", &h, &err), -1);
     ck_assert_str_eq(err.text, "cannot write '/dev/full': No space left on device");
 }

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 static const int ends[] = {SIGTERM, SIGINT, SIGHUP};
@@ -15,6 +16,13 @@ struct ext_signals {
     void *arg;
     struct event *events[ARRAY_LEN(ends)]; /* owned */
 };
+
+/* By nohup: the launcher ignores it, too. */
+static bool ignored(int sig)
+{
+    struct sigaction sa;
+    return sig == SIGHUP && sigaction(sig, NULL, &sa) == 0 && sa.sa_handler == SIG_IGN;
+}
 
 static void on_signal(evutil_socket_t sig, short what, void *arg)
 {
@@ -49,8 +57,11 @@ struct ext_signals *ext_signals_create(struct loop *loop,
     struct ext_signals *o = xcalloc(1, sizeof *o);
     *o = (struct ext_signals){.on_end = on_end, .arg = arg};
     ext_signals_hold();
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++)
-        o->events[i] = loop_watch(loop, ends[i], EV_SIGNAL | EV_PERSIST, on_signal, o);
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        if (!ignored(ends[i]))
+            o->events[i] =
+                loop_watch(loop, ends[i], EV_SIGNAL | EV_PERSIST, on_signal, o);
+    }
     block_ends(SIG_UNBLOCK);
     return o;
 }

@@ -19,7 +19,7 @@ void ext_signals_ends(sigset_t *set);
 /* Ignore warnings, and block termination signals until ext_signals_create(). */
 void ext_signals_hold(void);
 
-/* `on_end` is called for each TERM, INT and HUP. */
+/* `on_end` is called for each TERM, INT and HUP, but not for HUP if that is ignored. */
 struct ext_signals *ext_signals_create(struct loop *loop,
                                        void (*on_end)(int sig, void *arg), void *arg);
 void ext_signals_destroy(struct ext_signals *o);

@@ -286,6 +286,17 @@ class Launcher(LaunchTest):
         ours = [p for p, line in marked(self.mark).items() if line.startswith(DDPRUN + " ")]
         return [pid for pid in ours if parent_of(pid) in ours]
 
+    def test_hup_that_nohup_ignores(self):
+        launch = self.start("-np", 2, "sh", "-c", "echo up; sleep 2; echo done", command=["nohup", DDPRUN])
+        self.assertTrue(wait_until(lambda: launch.out.count("up\n") == 2))
+        agents = self.agents()
+        self.assertTrue(agents, marked(self.mark))
+        for pid in (*agents, launch.process.pid):
+            os.kill(pid, signal.SIGHUP)
+        launch.wait()
+        self.assert_ended(launch, 0)
+        self.assertEqual(launch.out.count("done\n"), 2)
+
     def test_an_agent_killed_leaves_nobody_and_is_said(self):
         launch = self.running(f"(setsid sleep 60 &); {STUBBORN}", np=4)
         agents = self.agents()

@@ -48,7 +48,8 @@ int run_read_prompt(struct run *run, struct ddp_err *err)
     run->prompt = xcalloc(strlen(at), sizeof *run->prompt);
     for (int used = 1; *at; at += used) {
         uint32_t token = (unsigned char)*at;
-        if (d->token_bytes > 1 && sscanf(at, "%9" SCNu32 " %n", &token, &used) != 1)
+        if (d->token_bytes > 1 &&
+            (*at == '-' || sscanf(at, "%9" SCNu32 " %n", &token, &used) != 1))
             return err_set(err,
                            "--prompt: '%s' is not the number of a token; "
                            "examples/python/tokens.py --print makes a text's",

@@ -368,6 +368,8 @@ def a_language_model_goes_on_with_a_prompt():
     numbers = written(300, "7 299  1").out
     assert re.search(r"of 15 tokens:\n7 299 1( \d+){12}\n", numbers), numbers
     for prompt, error in (("7 300", "there is a token 300, and the model has a vocabulary of 300"),
+                          ("7 -1", "'-1' is not the number of a token; examples/python/tokens.py --print "
+                                   "makes a text's"),
                           ("Once", "'Once' is not the number of a token; examples/python/tokens.py --print "
                                    "makes a text's")):
         refused = written(300, prompt)

@@ -466,7 +466,7 @@ static int files_open(const char *path, struct files *files, struct ddp_err *err
         OWNED char *part = part_path(beside ? beside : path, step, id, i, (int)parts);
         struct safetensors *f = safetensors_read(part, err);
         if (!f)
-            return -1;
+            return err_prefix(err, "a part of '%s'", path);
         files->v[files->n++] = f;
     }
     return 0;

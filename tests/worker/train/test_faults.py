@@ -327,7 +327,7 @@ def a_large_checkpoint_is_written_by_all_ranks_and_resumed_by_any_number():
     assert "training goes on" in shown, shown
     (part,) = (f for f in os.listdir(".") if f.endswith("2-of-2"))
     os.remove(part)
-    one_line(run(2, *common, "--resume", "c"), 1, f"--resume: cannot open '{part}'")
+    one_line(run(2, *common, "--resume", "c"), 1, f"--resume: a part of 'c': cannot open '{part}'")
 
 
 # ---- bad data ----

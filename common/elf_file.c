@@ -87,9 +87,10 @@ static void read_dynamic(int fd, const segment_t *seg, size_t nseg, const char *
             length = dyn[i].d_un.d_val;
     }
     bool good = at > 0 && length > 0 && length <= STRINGS_MAX;
-    OWNED char *strings = good ? read_part(fd, at, length) : NULL;
-    if (strings)
-        take_strings(dyn, n, strings, length, elf);
+    elf->strings = good ? read_part(fd, at, length) : NULL;
+    elf->nstrings = elf->strings ? length : 0;
+    if (elf->strings)
+        take_strings(dyn, n, elf->strings, length, elf);
 }
 
 static void read_notes(const char *part, size_t size, struct elf *elf)
@@ -120,7 +121,7 @@ static void read_segment(int fd, const segment_t *seg, size_t nseg, const segmen
     OWNED char *part = read_part(fd, s->p_offset, s->p_filesz);
     if (part && s->p_type == PT_INTERP && !elf->interpreter)
         elf->interpreter = xstrdup(part);
-    else if (part && s->p_type == PT_DYNAMIC && elf->needs.n == 0)
+    else if (part && s->p_type == PT_DYNAMIC && !elf->strings)
         read_dynamic(fd, seg, nseg, part, s->p_filesz, elf);
     else if (part && s->p_type == PT_NOTE)
         read_notes(part, s->p_filesz, elf);
@@ -145,8 +146,16 @@ void elf_finish(struct elf *elf)
     strv_finish(&elf->needs);
     free(elf->runpath);
     free(elf->interpreter);
+    free(elf->strings);
     free(elf->build_id);
     *elf = (struct elf){0};
+}
+
+/* Linkers keep one string for two names if one ends in the other. */
+bool elf_names(const struct elf *elf, const char *symbol)
+{
+    return elf->strings &&
+           memmem(elf->strings, elf->nstrings, symbol, strlen(symbol) + 1) != NULL;
 }
 
 /* One directory of a list; $ORIGIN is the program's directory. */

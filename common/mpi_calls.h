@@ -20,15 +20,22 @@
 enum { MPI_CALLS_VERSION = 2, MPI_CALLS_COMMS = 128, MPI_CALLS_THREADS = 8 };
 enum { MPI_CALLS_TYPE = 32, MPI_CALLS_NAME = 48, MPI_CALLS_MEMBERS = 128 };
 
-struct mpi_comm_record {
-    _Atomic uint64_t id;            /* the same on all its ranks; 0: not in use */
-    _Atomic uint64_t entered, done; /* numbers of its last collective, from 1 */
-    _Atomic int64_t at_ms;          /* when that was entered */
-    _Atomic uint32_t call;
+/* A collective. */
+struct mpi_call_record {
+    uint64_t number; /* in its communicator, from 1 */
+    int64_t at_ms;   /* when it was entered */
+    uint32_t call;
     int32_t root;   /* -1: it has none */
     int64_t count;  /* of elements; -1: may differ between ranks */
     uint32_t bytes; /* of an element */
     char type[MPI_CALLS_TYPE];
+};
+
+struct mpi_comm_record {
+    _Atomic uint64_t id;            /* the same on all its ranks; 0: not in use */
+    _Atomic uint64_t entered, done; /* numbers of its last collective, from 1 */
+    /* The last one; the one before it that a wait was for, number 0: none. */
+    struct mpi_call_record last, waited;
     char name[MPI_CALLS_NAME];
     uint32_t size;
     uint32_t all;                    /* its ranks are those of the job */

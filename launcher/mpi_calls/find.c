@@ -10,12 +10,14 @@
 enum { SEARCHED = 8 };
 
 /* As in the mpi.h of each. */
-#define MPICH_WORLD    0x44000000
-#define MPICH_NULL     0x04000000
-#define MPICH_TYPE     0x0c000000
-#define STANDARD_WORLD 0x101
-#define STANDARD_NULL  0x100
-#define STANDARD_TYPE  0x200
+#define MPICH_WORLD      0x44000000
+#define MPICH_NULL       0x04000000
+#define MPICH_TYPE       0x0c000000
+#define MPICH_REQUEST    0x2c000000
+#define STANDARD_WORLD   0x101
+#define STANDARD_NULL    0x100
+#define STANDARD_TYPE    0x200
+#define STANDARD_REQUEST 0x180
 
 struct mpi mpi;
 
@@ -87,10 +89,12 @@ static bool find_functions(void)
         {"PMPI_Initialized", (void **)&mpi.initialized},
         {"PMPI_Comm_f2c", (void **)&mpi.comm_f2c}, /* Open MPI's only, from here */
         {"PMPI_Type_f2c", (void **)&mpi.type_f2c},
+        {"PMPI_Request_f2c", (void **)&mpi.request_f2c},
         {"ompi_mpi_comm_null", (void **)&mpi.null},
         {"ompi_mpi_datatype_null", (void **)&mpi.null_type},
+        {"ompi_request_null", (void **)&mpi.null_request},
     };
-    size_t n = sizeof needed / sizeof *needed - (mpi.abi == ABI_OPEN_MPI ? 0 : 4);
+    size_t n = sizeof needed / sizeof *needed - (mpi.abi == ABI_OPEN_MPI ? 0 : 6);
     bool all = true;
     for (size_t i = 0; i < n; i++) {
         *needed[i].to = object(needed[i].name);
@@ -107,6 +111,7 @@ bool mpi_find(void)
     mpi.world = MPICH_WORLD;
     mpi.null = MPICH_NULL;
     mpi.null_type = MPICH_TYPE;
+    mpi.null_request = MPICH_REQUEST;
     bool standard =
         size && dladdr(size, &library) && strstr(library.dli_fname, "libmpi_abi");
     if (open_mpi && !standard) { /* Open MPI 6's libmpi_abi.so needs its other library */
@@ -117,6 +122,7 @@ bool mpi_find(void)
         mpi.world = STANDARD_WORLD;
         mpi.null = STANDARD_NULL;
         mpi.null_type = STANDARD_TYPE;
+        mpi.null_request = STANDARD_REQUEST;
     }
     bool known =
         mpi.abi != ABI_MPICH || object("MPIR_Dup_fn"); /* which its mpi.h refers to */

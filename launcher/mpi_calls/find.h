@@ -14,7 +14,7 @@ enum abi { ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 
 struct mpi {
     enum abi abi;
-    long world, null, null_type;
+    long world, null, null_type, null_request;
     int size, keyval;
     long group; /* of all ranks */
     int (*comm_size)(long comm, int *size);
@@ -32,7 +32,8 @@ struct mpi {
     int (*type_get_name)(long type, char *name, int *n);
     int (*type_size)(long type, int *size);
     int (*initialized)(int *flag);
-    long (*comm_f2c)(int comm), (*type_f2c)(int type); /* Open MPI's */
+    /* Open MPI's */
+    long (*comm_f2c)(int comm), (*type_f2c)(int type), (*request_f2c)(int request);
 };
 extern struct mpi mpi;
 

@@ -5,9 +5,10 @@
  * read it. MPI tells by an attribute that a communicator is freed.
  *
  * Ranks have to give a communicator the same name. What a collective makes is named after
- * the parent and its number there; one made in another way (MPI_Comm_create_group,
- * MPI_Intercomm_merge) after its members. Communicators between two groups, and those
- * with ranks of other jobs, or of one rank only, are not recorded.
+ * the parent and its number there; one by some of the ranks alone (MPI_Comm_create_group,
+ * MPI_Intercomm_merge) after its members. Communicators that are made in another way
+ * (MPI_Comm_idup), between two groups, with ranks of other jobs, or of one rank only are
+ * not recorded.
  */
 #include "launcher/mpi_calls/record.h"
 
@@ -42,7 +43,9 @@ struct comm {
     int *world;                /* owned: the job's rank of each of its ranks */
     struct mpi_comm_record *r; /* NULL: it is not recorded */
     uint64_t nmade;            /* communicators that its collectives have made */
-    long type;                 /* whose name is in `r`; 0: none */
+    long type;                 /* of its last collective, if MPI has named it; 0 */
+    uint32_t bytes;            /* of that, */
+    char type_name[MPI_CALLS_TYPE];
     struct comm *next;
 };
 
@@ -158,6 +161,7 @@ static void take_record(struct comm *c, uint64_t id, const char *name)
     while (id == 0 || id_is_used(id))
         id++;
     r->entered = r->done = 0;
+    r->last.number = r->waited.number = 0;
     r->size = (uint32_t)c->size;
     r->all = c->size == mpi.size;
     memcpy(r->name, name, sizeof r->name);
@@ -213,13 +217,13 @@ static struct comm *take_entry(long handle, int size, int *world)
     return c;
 }
 
-static struct comm *add(long handle, uint64_t id, const struct comm *like)
+static struct comm *add(long handle, uint64_t id, const struct comm *like, bool recorded)
 {
     char name[MPI_CALLS_NAME];
     int inter = 0, size = 0;
     if (mpi.comm_test_inter(handle, &inter) != 0 || mpi.comm_size(handle, &size) != 0)
         return NULL; /* it is none */
-    int *world = inter || size < 2 ? NULL : ranks_of(handle, size, like);
+    int *world = inter || size < 2 || !recorded ? NULL : ranks_of(handle, size, like);
     get_name(handle, name);
     pthread_mutex_lock(&lock);
     struct comm *other = find(handle); /* of another thread, by now */
@@ -243,7 +247,7 @@ static struct comm *comm_of(long handle)
         return NULL;
     struct comm *c = find(handle);
     if (!c)
-        c = add(handle, 0, NULL);
+        c = add(handle, 0, NULL, handle == mpi.world);
     return c && c->r ? c : NULL;
 }
 
@@ -282,14 +286,33 @@ static long count_at(long arg, enum passed passed)
     return passed == PASSED_LARGE ? arg : int_at(arg, passed);
 }
 
+static long narrow_at(const void *array, size_t i)
+{
+    return ((const int *)array)[i];
+}
+
+static long wide_at(const void *array, size_t i)
+{
+    return ((const long *)array)[i];
+}
+
+static long fortran_at(const void *array, size_t i)
+{
+    return mpi.request_f2c ? mpi.request_f2c(((const int *)array)[i])
+                           : narrow_at(array, i);
+}
+
 static struct requests requests_of(const struct mpi_call *call, const long *args,
                                    enum passed passed)
 {
-    bool narrow = passed == PASSED_FORTRAN || mpi.abi == ABI_MPICH;
     int n = call->nrequests == NO ? 1 : int_at(args[call->nrequests], passed);
-    return (struct requests){.at = (const char *)args[call->requests],
-                             .n = n < 0 ? 0 : (size_t)n,
-                             .bytes = narrow ? sizeof(int) : sizeof(long)};
+    const void *array = (const void *)args[call->requests];
+    return (struct requests){.n = array && n > 0 ? (size_t)n : 0,
+                             .array = array,
+                             .handle = passed == PASSED_FORTRAN ? fortran_at
+                                       : mpi.abi == ABI_MPICH   ? narrow_at
+                                                                : wide_at,
+                             .null = mpi.null_request};
 }
 
 /* It may end a collective. */
@@ -308,8 +331,8 @@ static void note_type(struct comm *c, long type)
         return; /* an error of the call, not of ours */
     mpi.type_get_name(type, name, &n);
     mpi.type_size(type, &bytes);
-    snprintf(c->r->type, sizeof c->r->type, "%s", name);
-    c->r->bytes = (uint32_t)bytes;
+    snprintf(c->type_name, sizeof c->type_name, "%s", name);
+    c->bytes = (uint32_t)bytes;
     c->type = strncmp(name, "MPI_", strlen("MPI_")) == 0 ? type : 0;
 }
 
@@ -325,15 +348,18 @@ static void enter_collective(const struct mpi_call *call, uint32_t row, struct c
 {
     struct mpi_comm_record *r = c->r;
     uint64_t number = r->entered + 1;
-    r->root = call->root == NO ? -1 : int_at(args[call->root], passed);
-    r->count = call->count == NO ? -1 : count_at(args[call->count], passed);
+    r->last.root = call->root == NO ? -1 : int_at(args[call->root], passed);
+    r->last.count = call->count == NO ? -1 : count_at(args[call->count], passed);
     if (call->count != NO) {
         long type = handle_at(args[call->type], passed, mpi.type_f2c);
         if (c->type != type) /* most programs use one with a communicator */
             note_type(c, type);
+        r->last.bytes = c->bytes;
+        memcpy(r->last.type, c->type_name, sizeof r->last.type);
     }
-    atomic_store_explicit(&r->call, row, memory_order_relaxed);
-    atomic_store_explicit(&r->at_ms, coarse_ms(), memory_order_relaxed);
+    r->last.call = row;
+    r->last.at_ms = coarse_ms();
+    r->last.number = number;
     atomic_store_explicit(&r->entered, number, memory_order_release);
     if (arrivals)
         note_arrival(r, number);
@@ -381,8 +407,11 @@ static bool is_ready(void)
 static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
                    enum passed passed)
 {
-    if (ends_some(call))
-        requests_enter(requests_of(call, args, passed), call->all, coarse_ms());
+    if (ends_some(call)) {
+        const struct requests its = requests_of(call, args, passed);
+        bool waits = call->kind == MPI_CALL_WAIT && (call->all || its.n == 1);
+        requests_enter(&its, waits, coarse_ms());
+    }
     if (call->kind == MPI_CALL_WAIT)
         return enter_wait(call, row, args, passed);
     struct comm *c = call->comm == NO
@@ -413,7 +442,7 @@ static void name_made(struct comm *parent, const struct mpi_call *call, long arg
     uint64_t parts[] = {parent ? parent->r->id : 0, parent ? ++parent->nmade : 0};
     if (made != mpi.null)
         add(made, parent ? fnv1a(FNV1A, parts, sizeof parts) : 0,
-            call->same ? parent : NULL);
+            call->same ? parent : NULL, true);
 }
 
 /* `c`: NULL if it is not recorded. */
@@ -423,10 +452,13 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
     if (c && call->kind == MPI_CALL_NAME) {
         get_name(c->handle, c->r->name);
     } else if (c) {
-        if (rc != 0)
-            c->r->entered--; /* it has not met the others */
-        else if (call->requests != NO)
-            requests_begin(c->r, requests_of(call, args, passed));
+        if (rc != 0) { /* it has not met the others */
+            c->r->entered--;
+            c->r->last.number = 0;
+        } else if (call->requests != NO) {
+            const struct requests its = requests_of(call, args, passed);
+            requests_begin(c->r, its.handle(its.array, 0));
+        }
         atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
     }
     if (rc == 0 && call->made != NO)
@@ -439,8 +471,10 @@ FOR_BOTH void ddprun_mpi_leave(void *entered, uint32_t row, const long *args,
     const struct mpi_call *call = &mpi_calls[row];
     if (!entered)
         return;
-    if (ends_some(call))
-        requests_leave(requests_of(call, args, passed), call->all);
+    if (ends_some(call)) {
+        const struct requests its = requests_of(call, args, passed);
+        requests_leave(&its);
+    }
     if (call->kind == MPI_CALL_WAIT)
         atomic_store_explicit(&((struct mpi_wait_record *)entered)->in, 0,
                               memory_order_relaxed);

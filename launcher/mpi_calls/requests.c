@@ -1,96 +1,128 @@
 /* launcher/mpi_calls/requests.c - see requests.h
  *
- * Threads wait for different requests, so only the taking of an entry is contended. An
- * entry whose communicator's record serves another by now is left alone.
+ * While a call has a request its entry is that thread's: MPI may give the handle of one
+ * that has ended to another before the call returns. With the lock MPI is called to
+ * convert handles only.
  */
 #include "launcher/mpi_calls/requests.h"
 
-#include <string.h>
+#include <pthread.h>
 
-enum { BEGUN_MAX = 64 };
+enum { ENTRIES = 64 };
 
-struct begun {
-    _Atomic long request; /* 0: not in use */
+struct entry {
+    long handle; /* 0: not in use */
     struct mpi_comm_record *r;
-    uint64_t id, number; /* of the communicator; of the collective in it */
-    const char *at;      /* where the call in progress has it; NULL: in none */
+    uint64_t id; /* of the communicator, whose record may serve another later */
+    struct mpi_call_record call;
+    pthread_t owner; /* the thread whose call has it; 0: none */
+    size_t at;       /* its place there */
+    bool waits;      /* the call is a wait for it */
 };
 
-static struct begun begun[BEGUN_MAX];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct entry entries[ENTRIES], *const end = entries + ENTRIES;
+static size_t oldest; /* if all are in use */
 atomic_uint requests_begun;
 
-static long request_at(const char *at, size_t bytes)
+/* That no call has; with 0 one that is not in use. NULL: there is none. */
+static struct entry *find(long handle)
 {
-    long wide = 0;
-    int narrow = 0;
-    memcpy(bytes == sizeof wide ? (void *)&wide : (void *)&narrow, at, bytes);
-    return bytes == sizeof wide ? wide : narrow;
-}
-
-static bool is_current(const struct begun *b)
-{
-    return b->r->id == b->id;
-}
-
-void requests_begin(struct mpi_comm_record *r, struct requests its)
-{
-    long request = request_at(its.at, its.bytes);
-    for (struct begun *b = begun; b < begun + BEGUN_MAX; b++) {
-        long unused = 0;
-        if (b->request != 0 || !atomic_compare_exchange_strong(&b->request, &unused, -1))
-            continue;
-        b->r = r;
-        b->id = r->id;
-        b->number = r->entered;
-        b->at = NULL;
-        requests_begun++;
-        b->request = request;
-        return;
+    for (struct entry *e = entries; e < end; e++) {
+        if (e->handle == handle && !e->owner)
+            return e;
     }
+    return NULL;
 }
 
-/* The index of a handle; n: it is not there. */
-static size_t index_of(long request, struct requests of)
+static struct entry *replace_oldest(void)
 {
-    size_t i = 0;
-    while (i < of.n && request_at(of.at + i * of.bytes, of.bytes) != request)
-        i++;
-    return i;
-}
-
-void requests_enter(struct requests of, bool all, int64_t now_ms)
-{
-    size_t left = atomic_load_explicit(&requests_begun, memory_order_relaxed);
-    for (struct begun *b = begun; left > 0 && b < begun + BEGUN_MAX; b++) {
-        long request = b->request;
-        left -= request != 0;
-        size_t i = request != 0 ? index_of(request, of) : of.n;
-        if (i == of.n)
-            continue;
-        b->at = of.at + i * of.bytes;
-        if (!all || !is_current(b))
-            continue;
-        b->r->at_ms = now_ms;
-        if (b->r->done >= b->number)
-            b->r->done = b->number - 1;
+    for (size_t i = 0; i < ENTRIES; i++) {
+        struct entry *e = &entries[oldest];
+        oldest = (oldest + 1) % ENTRIES;
+        if (!e->owner)
+            return e;
     }
+    return NULL;
 }
 
-void requests_leave(struct requests of, bool all)
+/* Of two with one handle the first has ended unnoticed, or both have: MPI has one handle
+ * for all that end at once. */
+void requests_begin(struct mpi_comm_record *r, long handle)
 {
-    size_t left = atomic_load_explicit(&requests_begun, memory_order_relaxed);
-    for (struct begun *b = begun; left > 0 && b < begun + BEGUN_MAX; b++) {
-        long request = b->request;
-        left -= request != 0;
-        if (request == 0 || !b->at || b->at < of.at || b->at >= of.at + of.n * of.bytes)
-            continue;
-        if (all && is_current(b))
-            b->r->done = b->r->entered;
-        bool ended = request_at(b->at, of.bytes) != request;
-        b->at = NULL;
-        if (ended) {
-            b->request = 0;
-            requests_begun--;
+    pthread_mutex_lock(&lock);
+    struct entry *e = find(handle);
+    e = e ? e : find(0);
+    e = e ? e : replace_oldest();
+    if (e) {
+        requests_begun += e->handle == 0;
+        *e = (struct entry){.handle = handle, .r = r, .id = r->id, .call = r->last};
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* One of 64. */
+static uint64_t bit_of(long handle)
+{
+    return UINT64_C(1) << ((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 58);
+}
+
+/* true: all are collectives. */
+static bool take(const struct requests *its)
+{
+    uint64_t bits = 0; /* of all handles that are looked for */
+    bool all = true;
+    for (const struct entry *e = entries; e < end; e++)
+        bits |= e->handle && !e->owner ? bit_of(e->handle) : 0;
+    for (size_t i = 0; i < its->n; i++) {
+        long handle = its->handle(its->array, i);
+        struct entry *e = bits & bit_of(handle) ? find(handle) : NULL;
+        all &= e || handle == its->null;
+        if (e) {
+            e->owner = pthread_self();
+            e->at = i;
         }
     }
+    return all;
+}
+
+static void begin_wait(struct entry *e, int64_t now_ms)
+{
+    struct mpi_comm_record *r = e->r;
+    e->waits = true;
+    if (r->id != e->id || r->done < e->call.number)
+        return; /* it waits for an earlier one, too */
+    struct mpi_call_record *c = e->call.number == r->last.number ? &r->last : &r->waited;
+    *c = e->call;
+    c->at_ms = now_ms;
+    r->done = e->call.number - 1;
+}
+
+void requests_enter(const struct requests *its, bool waits, int64_t now_ms)
+{
+    pthread_mutex_lock(&lock);
+    waits &= take(its);
+    for (struct entry *e = entries; waits && e < end; e++) {
+        if (e->owner == pthread_self())
+            begin_wait(e, now_ms);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void requests_leave(const struct requests *its)
+{
+    pthread_mutex_lock(&lock);
+    for (struct entry *e = entries; e < end; e++) {
+        if (e->owner != pthread_self())
+            continue;
+        if (e->waits && e->r->id == e->id && e->r->done == e->call.number - 1)
+            e->r->done = e->r->entered;
+        e->owner = 0;
+        e->waits = false;
+        if (its->handle(its->array, e->at) == e->handle)
+            continue;
+        e->handle = 0;
+        requests_begun--;
+    }
+    pthread_mutex_unlock(&lock);
 }

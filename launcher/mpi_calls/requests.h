@@ -1,8 +1,8 @@
 /* launcher/mpi_calls/requests.h - collectives that have begun and not ended: MPI_I...
  *
- * A rank that waits for the request of one is in that collective, for a report, until the
- * call returns. Requests are compared as they were passed: those of C in C's calls, those
- * of Fortran in Fortran's.
+ * A rank that waits for nothing but such collectives is in the first of them, for a
+ * report, until the call returns. It is not if it waits for a message, too: then they may
+ * have ended long ago. With more of them than there are entries the oldest is forgotten.
  */
 #ifndef LAUNCHER_MPI_CALLS_REQUESTS_H
 #define LAUNCHER_MPI_CALLS_REQUESTS_H
@@ -14,21 +14,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The requests of a call: `n` handles of `bytes` each. */
+/* The requests of a call: handles of C, of which `null` is that of none. */
 struct requests {
-    const char *at;
-    size_t n, bytes;
+    size_t n;
+    const void *array;
+    long (*handle)(const void *array, size_t i);
+    long null;
 };
-
-/* The last collective of `r` has begun, with this request. With too many of them it is
- * not recorded further. */
-void requests_begin(struct mpi_comm_record *r, struct requests its);
 
 extern atomic_uint requests_begun; /* how many; with 0 calls need nothing of the below */
 
-/* A call waits for these (`all` of them), or for some, or tests them; MPI sets those that
- * have ended to another value. */
-void requests_enter(struct requests of, bool all, int64_t now_ms);
-void requests_leave(struct requests of, bool all);
+/* The last collective of `r` has begun. */
+void requests_begin(struct mpi_comm_record *r, long handle);
+
+/* A call has these; with `waits` it returns when all have ended. */
+void requests_enter(const struct requests *its, bool waits, int64_t now_ms);
+/* It returns: MPI has set those that have ended to another value. */
+void requests_leave(const struct requests *its);
 
 #endif

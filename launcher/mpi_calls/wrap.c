@@ -5,8 +5,8 @@
  * is passed in the same place as a long, and the upper half of an int is not looked at.
  *
  * MPI 4's functions for large counts, as MPI_Send_c, are in a library of their own, of
- * this file with LARGE_COUNTS: mpi4py refers to them weakly, and would take ours for
- * those of an MPI that has none.
+ * this file with LARGE_COUNTS, which is loaded only where MPI has them: mpi4py, for one,
+ * refers to them weakly, and would take ours for its MPI's.
  *
  * Open MPI's Fortran calls PMPI_*, which is behind us: mpi_barrier_ is that of mpif.h and
  * of the module mpi, mpi_barrier_f08_ that of mpi_f08. MPICH's calls

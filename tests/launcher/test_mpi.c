@@ -190,6 +190,8 @@ TEST(libraries_of_this_program)
 {
     struct elf elf;
     ck_assert_int_eq(elf_read("/proc/self/exe", &elf), 0);
+    ck_assert(elf_names(&elf, "malloc"));
+    ck_assert(!elf_names(&elf, "mallo") && !elf_names(&elf, "MPI_Send_c"));
     bool libc = false;
     for (size_t i = 0; i < elf.needs.n; i++)
         libc |= strcmp(elf.needs.v[i], "libc.so.6") == 0;

@@ -84,14 +84,15 @@ static void record(struct mpi_calls_file *f, const struct is *is)
     *r = (struct mpi_comm_record){.id = is->part ? PART : WORLD,
                                   .entered = (uint64_t)is->entered,
                                   .done = (uint64_t)is->done,
-                                  .at_ms = ENTERED_MS,
-                                  .call = row_of(is->call),
-                                  .root = is->root,
-                                  .count = is->type ? 2 : -1,
-                                  .bytes = (uint32_t)is->bytes,
+                                  .last = {.number = (uint64_t)is->entered,
+                                           .at_ms = ENTERED_MS,
+                                           .call = row_of(is->call),
+                                           .root = is->root,
+                                           .count = is->type ? 2 : -1,
+                                           .bytes = (uint32_t)is->bytes},
                                   .size = is->part ? 2 : RANKS,
                                   .all = !is->part};
-    snprintf(r->type, sizeof r->type, "%s", is->type ? is->type : "");
+    snprintf(r->last.type, sizeof r->last.type, "%s", is->type ? is->type : "");
     snprintf(r->name, sizeof r->name, "%s", is->part ? "rows" : "MPI_COMM_WORLD");
     snprintf(r->members, sizeof r->members, "%s", is->part ? "1,3" : "");
 }

@@ -53,6 +53,14 @@ class Programs:
         self.assertRegex(said[0], r"^1 of 2 ranks has waited \d+ s in MPI_Iallreduce #4 of a communicator of "
                                   r"ranks (0,2|2,0) \(1 x MPI_INT\).*; rank 2 has not arrived: it is ")
 
+    def test_no_hang(self):
+        for what, np in ("both", 3), ("threads", 2):
+            with self.subTest(what):
+                launched = self.launch(self.program, what, np=np)
+                launched.wait(self.deadline)
+                self.assert_ended(launched, 0)
+                self.assertEqual(launched.err, "")
+
     def test_a_rank_that_ends(self):
         said = self.hang(self.program, "end")
         self.assertRegex(said[0], r"^3 of 4 ranks have waited \d+ s in MPI_Barrier #4 of MPI_COMM_WORLD.*; "

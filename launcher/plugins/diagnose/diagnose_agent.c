@@ -77,6 +77,7 @@ struct diagnose {
     char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
     char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
     bool mpi, unfit; /* a program is MPI's; one cannot load a library of ours */
+    bool small;      /* the MPI of one has no functions for large counts, it seems */
     struct rank_question questions[QUESTIONS];
 };
 
@@ -218,12 +219,28 @@ static void record_calls(const struct msg_job *job, struct strv *env)
 /* Of a program's file, as far as ddprun-mpi-calls.so is concerned. */
 struct seen {
     bool mpi, unfit;
+    bool large; /* its MPI has functions for large counts */
 };
 
 static bool needs_mpi(const struct elf *elf)
 {
     for (size_t i = 0; i < elf->needs.n; i++) {
         if (strncmp(elf->needs.v[i], "libmpi", strlen("libmpi")) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* MPI of a program, or library, at `path`. */
+static bool has_large_counts(const char *path, const struct elf *elf, const char *folders)
+{
+    for (size_t i = 0; i < elf->needs.n; i++) {
+        const char *name = elf->needs.v[i];
+        SCOPED(elf_finish) struct elf library = {0};
+        OWNED char *file = strncmp(name, "libmpi", strlen("libmpi")) == 0
+                               ? elf_find(path, elf, folders, name)
+                               : NULL;
+        if (file && elf_read(file, &library) == 0 && elf_names(&library, "MPI_Send_c"))
             return true;
     }
     return false;
@@ -245,16 +262,19 @@ static void *diagnose_examine(const char *path, const struct elf *elf,
                               const struct strv *env)
 {
     struct seen *s = xcalloc(1, sizeof *s);
+    const char *folders = strv_env_get(env, "LD_LIBRARY_PATH");
     s->unfit = elf->interpreter && strstr(elf->interpreter, "musl");
     s->mpi = needs_mpi(elf);
+    s->large = has_large_counts(path, elf, folders);
     for (size_t i = 0; i < elf->needs.n; i++) {
         const char *name = elf->needs.v[i];
         SCOPED(elf_finish) struct elf library = {0};
-        OWNED char *file =
-            s->mpi ? NULL
-                   : elf_find(path, elf, strv_env_get(env, "LD_LIBRARY_PATH"), name);
+        OWNED char *file = s->mpi ? NULL : elf_find(path, elf, folders, name);
         s->unfit |= names_sanitizer(name);
-        s->mpi |= file && elf_read(file, &library) == 0 && needs_mpi(&library);
+        if (file && elf_read(file, &library) == 0 && needs_mpi(&library)) {
+            s->mpi = true;
+            s->large = has_large_counts(file, &library, folders);
+        }
     }
     return s;
 }
@@ -265,13 +285,13 @@ static int diagnose_program(void *state, const char *path, const void *seen,
     struct diagnose *d = state;
     const struct seen *file = seen;
     d->mpi |= file->mpi;
+    d->small |= file->mpi && !file->large;
     d->unfit |= file->unfit;
     return 0;
 }
 
-/* The rank takes it out of the variable again. An MPI program refers to functions for
- * large counts only if its MPI has them, but Python's may refer to them in any case:
- * there sitecustomize.py decides. */
+/* The rank takes it out of the variable again. A program may look whether its MPI has the
+ * functions for large counts: it is not to find ours alone. */
 static void record_mpi(const struct diagnose *d, struct strv *env)
 {
     const char *wish = strv_env_get(env, MPI_CALLS_WISH);
@@ -284,9 +304,9 @@ static void record_mpi(const struct diagnose *d, struct strv *env)
     OWNED char *file = installed_file(INSTALLED_PROGRAM, "ddprun-mpi-calls.so", R_OK);
     if (!file || strpbrk(file, ": ")) /* which separate names */
         return;
+    const char *name = "ddprun-mpi-calls-large.so";
     OWNED char *large =
-        d->mpi ? installed_file(INSTALLED_PROGRAM, "ddprun-mpi-calls-large.so", R_OK)
-               : NULL;
+        d->mpi && !d->small ? installed_file(INSTALLED_PROGRAM, name, R_OK) : NULL;
     OWNED char *list = xasprintf("%s%s%s%s%s", large ? large : "", large ? ":" : "", file,
                                  others ? ":" : "", others ? others : "");
     strv_env_set(env, "LD_PRELOAD", list);

@@ -64,23 +64,25 @@ static char *text_of_comm(const struct mpi_comm_record *r)
                  : xasprintf("a communicator of %s", members);
 }
 
-static json_t *call_of(const struct mpi_comm_record *r, const char *id, int64_t now_ms)
+/* `c`: one of the communicator's. */
+static json_t *call_of(const struct mpi_comm_record *r, const struct mpi_call_record *c,
+                       const char *id, int64_t now_ms)
 {
     json_t *call =
         json_pack("{s:s, s:I, s:s, s:[], s:[], s:I, s:b}", "group", id, "number",
-                  (json_int_t)r->entered, "op", call_name(r->call), "sizes", "types",
-                  "age_ms", age_ms(r->at_ms, now_ms), "done", r->done >= r->entered);
-    if (r->root >= 0)
-        json_object_set_new(call, "root", json_integer(r->root));
-    if (r->count < 0)
+                  (json_int_t)c->number, "op", call_name(c->call), "sizes", "types",
+                  "age_ms", age_ms(c->at_ms, now_ms), "done", r->done >= c->number);
+    if (c->root >= 0)
+        json_object_set_new(call, "root", json_integer(c->root));
+    if (c->count < 0)
         return call;
-    OWNED char *type = is_plain(r->type, sizeof r->type)
-                           ? xstrndup(r->type, sizeof r->type)
-                           : xasprintf("%u bytes", r->bytes);
-    json_object_set_new(call, "sizes", json_pack("[[I]]", (json_int_t)r->count));
+    OWNED char *type = is_plain(c->type, sizeof c->type)
+                           ? xstrndup(c->type, sizeof c->type)
+                           : xasprintf("%u bytes", c->bytes);
+    json_object_set_new(call, "sizes", json_pack("[[I]]", (json_int_t)c->count));
     json_object_set_new(call, "types", json_pack("[s]", type));
     json_object_set_new(call, "bytes",
-                        json_integer((json_int_t)((uint64_t)r->count * r->bytes)));
+                        json_integer((json_int_t)((uint64_t)c->count * c->bytes)));
     return call;
 }
 
@@ -122,8 +124,10 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
             groups, json_pack("{s:s, s:s, s:o, s:b, s:I, s:I}", "id", id, "text", text,
                               "ranks", ranks_of(r), "all", r->all != 0, "entered",
                               (json_int_t)r->entered, "done", (json_int_t)r->done));
-        if (r->entered > 0)
-            json_array_append_new(calls, call_of(r, id, now_ms));
+        if (r->waited.number > 0)
+            json_array_append_new(calls, call_of(r, &r->waited, id, now_ms));
+        if (r->last.number > 0)
+            json_array_append_new(calls, call_of(r, &r->last, id, now_ms));
     }
     int64_t last_ms = 0;
     for (size_t i = 0; i < MPI_CALLS_THREADS; i++)

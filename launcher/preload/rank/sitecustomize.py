@@ -56,19 +56,27 @@ def register_stacks(path):
 
 
 class Finder:
-    """First in sys.meta_path until `found`, called with each name, returns True; finds no module."""
+    """First in sys.meta_path until `wants`, called with each name, returns True; finds no module itself.
+    `found` is called with the spec that another has found."""
     __module__ = "ddprun"
 
-    def __init__(self, found):
+    def __init__(self, wants, found=None):
+        self.wants = wants
         self.found = found
 
     def find_spec(self, name, path=None, target=None):
-        if not self.found(name):
+        if path is None or not self.wants(name):  # None: not an import of a submodule
             return None
-        at = sys.meta_path.index(self)
-        del sys.meta_path[at]  # who goes through the list leaves out the next one then
-        following = getattr(sys.meta_path[at], "find_spec", None) if at < len(sys.meta_path) else None
-        return following and following(name, path, target)
+        # who goes through the list leaves out the next one when this one is removed
+        behind = sys.meta_path[sys.meta_path.index(self) + 1:] if self in sys.meta_path else []
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        for finder in behind:
+            spec = hasattr(finder, "find_spec") and finder.find_spec(name, path, target)
+            if spec:
+                if self.found:
+                    self.found(spec)
+                return spec
+        return None
 
 
 def find_torch(stem, name):
@@ -90,17 +98,14 @@ def watch_torch(c10d, stem):
         pass  # not installed
 
 
-def find_mpi(name):
+def load_mpi(spec):
     """Before mpi4py's extension is loaded: our libraries stand before MPI's functions."""
-    if name != "mpi4py.MPI":
-        return False
-    if os.environ.get("DDPRUN_MPI_CALLS") != "off":
-        try:
-            run_file("mpi.py")["load"](name, [finder for finder in sys.meta_path if not isinstance(finder, Finder)],
-                                       os.path.dirname(os.path.dirname(here())))
-        except (OSError, ImportError):
-            pass  # not installed: reports say less
-    return True
+    if os.environ.get("DDPRUN_MPI_CALLS") == "off":
+        return
+    try:
+        run_file("mpi.py")["load"](spec.origin, os.path.dirname(os.path.dirname(here())))
+    except Exception:  # not installed, or a finder of the user's: reports say less
+        pass
 
 
 def here():
@@ -134,7 +139,7 @@ def set_up():
             watch_torch(c10d, stem)
         else:
             sys.meta_path.insert(0, Finder(lambda name: find_torch(stem, name)))
-        sys.meta_path.insert(0, Finder(find_mpi))
+        sys.meta_path.insert(0, Finder(lambda name: name == "mpi4py.MPI", load_mpi))
     except (OSError, RuntimeError, ImportError):
         pass  # the folder is gone, or the signal is taken: a report has /proc only
 

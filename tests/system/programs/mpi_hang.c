@@ -1,12 +1,18 @@
 /* mpi_hang.c WHAT: ranks of MPI of which some wait for ever; "none": all end after a while. */
 #include <mpi.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#if MPI_VERSION < 4 /* which has no functions for large counts */
+#if MPI_VERSION < 4 /* which has no functions for large counts; a program may ask */
+int MPI_Send_c(void) __attribute__((weak));
+#define HAS_LARGE_COUNTS (MPI_Send_c != NULL)
 #define MPI_Allreduce_c MPI_Allreduce
+#else
+#define HAS_LARGE_COUNTS false
 #endif
 
 static int rank, size, one = 1, sum;
@@ -47,6 +53,46 @@ static void wait_for_another_job(char *program)
     MPI_Recv(&one, 1, MPI_INT, 0, 7, children, MPI_STATUS_IGNORE);
 }
 
+/* A collective of nothing ends at once: MPI may give all threads the same handle for it. */
+static void *begin_and_end(void *comm)
+{
+    for (int i = 0; i < 20000; i++) {
+        MPI_Request request;
+        MPI_Ireduce(&one, &sum, i % 2 ? 0 : 1, MPI_INT, MPI_SUM, 0, *(MPI_Comm *)comm, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    return NULL;
+}
+
+static void begin_in_threads(void)
+{
+    pthread_t threads[4];
+    MPI_Comm comms[4];
+    for (int i = 0; i < 4; i++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+    for (int i = 0; i < 4; i++)
+        pthread_create(&threads[i], NULL, begin_and_end, &comms[i]);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* Rank 0 waits for a message that comes late, and for a collective that has ended: no hang. */
+static void wait_for_both(void)
+{
+    MPI_Request requests[2];
+    MPI_Ibarrier(MPI_COMM_WORLD, &requests[0]);
+    if (rank == 0)
+        MPI_Irecv(&one, 1, MPI_INT, 1, 7, MPI_COMM_WORLD, &requests[1]);
+    else
+        MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+    if (rank != 0)
+        sleep(4);
+    if (rank == 1)
+        MPI_Send(&one, 1, MPI_INT, 0, 7, MPI_COMM_WORLD);
+    if (rank == 0)
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+}
+
 /* The first request ends by tests: its handle may be used again for what waits. */
 static void begin_and_wait(MPI_Comm half)
 {
@@ -68,7 +114,8 @@ int main(int argc, char **argv)
 {
     const char *what = argv[1], *preload = getenv("LD_PRELOAD");
     MPI_Comm half, other;
-    MPI_Init(&argc, &argv);
+    int provided;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (strcmp(what, "spawn") == 0 || strcmp(what, "child") == 0) {
@@ -77,7 +124,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (rank == 0)
-        printf("LD_PRELOAD=%s\n", preload ? preload : "");
+        printf("LD_PRELOAD=%s%s\n", preload ? preload : "", HAS_LARGE_COUNTS ? ", MPI_Send_c" : "");
     fflush(stdout);
     if (strcmp(what, "world") == 0)
         make_and_free();
@@ -105,6 +152,10 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 0;
     }
+    if (strcmp(what, "threads") == 0 && provided == MPI_THREAD_MULTIPLE)
+        begin_in_threads();
+    if (strcmp(what, "both") == 0)
+        wait_for_both();
     if (strcmp(what, "begun") == 0)
         begin_and_wait(half);
     if (strcmp(what, "other") == 0) {

@@ -21,8 +21,8 @@ struct entry {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry entries[ENTRIES], *const end = entries + ENTRIES;
-static size_t oldest; /* if all are in use */
+static struct entry entries[ENTRIES], *end = entries; /* of those that have been used */
+static size_t oldest;                                 /* if all are in use */
 atomic_uint requests_begun;
 
 /* That no call has; with 0 one that is not in use. NULL: there is none. */
@@ -35,8 +35,10 @@ static struct entry *find(long handle)
     return NULL;
 }
 
-static struct entry *replace_oldest(void)
+static struct entry *add_or_replace(void)
 {
+    if (end < entries + ENTRIES)
+        return end++;
     for (size_t i = 0; i < ENTRIES; i++) {
         struct entry *e = &entries[oldest];
         oldest = (oldest + 1) % ENTRIES;
@@ -53,7 +55,7 @@ void requests_begin(struct mpi_comm_record *r, long handle)
     pthread_mutex_lock(&lock);
     struct entry *e = find(handle);
     e = e ? e : find(0);
-    e = e ? e : replace_oldest();
+    e = e ? e : add_or_replace();
     if (e) {
         requests_begun += e->handle == 0;
         *e = (struct entry){.handle = handle, .r = r, .id = r->id, .call = r->last};

@@ -70,47 +70,23 @@ struct mpi_call {
 };
 
 enum { NO = -1 };
+#define ROW(name, kind, ...) {"MPI_" #name, MPI_CALL_##kind, __VA_ARGS__},
 #define COLLECTIVE(name, fortran, n, comm, root, count, type) \
-    {"MPI_" #name,                                            \
-     MPI_CALL_COLLECTIVE,                                     \
-     comm,                                                    \
-     root,                                                    \
-     count,                                                   \
-     type,                                                    \
-     NO,                                                      \
-     NO,                                                      \
-     NO,                                                      \
-     NO,                                                      \
-     NO,                                                      \
-     0,                                                       \
-     0},
+    ROW(name, COLLECTIVE, comm, root, count, type, NO, NO, NO, NO, NO, 0, 0)
 #define BEGUN(name, fortran, n, comm, root, count, type) \
-    {"MPI_" #name,                                       \
-     MPI_CALL_COLLECTIVE,                                \
-     comm,                                               \
-     root,                                               \
-     count,                                              \
-     type,                                               \
-     NO,                                                 \
-     NO,                                                 \
-     NO,                                                 \
-     NO,                                                 \
-     (n)-1,                                              \
-     0,                                                  \
-     0},
+    ROW(name, COLLECTIVE, comm, root, count, type, NO, NO, NO, NO, (n)-1, 0, 0)
 #define MADE(name, fortran, n, comm, made, same) \
-    {"MPI_" #name, MPI_CALL_COLLECTIVE, comm, NO, NO, NO, made, NO, NO, NO, NO, same, 0},
+    ROW(name, COLLECTIVE, comm, NO, NO, NO, made, NO, NO, NO, NO, same, 0)
 #define MESSAGE(name, fortran, n, comm, peer, tag) \
-    {"MPI_" #name, MPI_CALL_WAIT, comm, NO, NO, NO, NO, peer, tag, NO, NO, 0, 0},
-#define ENDING(name, fortran, n, kind, all, nrequests, requests)  \
-    {"MPI_" #name, MPI_CALL_##kind, NO,       NO, NO, NO, NO, NO, \
-     NO,           nrequests,       requests, 0,  all},
+    ROW(name, WAIT, comm, NO, NO, NO, NO, peer, tag, NO, NO, 0, 0)
+#define ENDING(name, fortran, n, kind, all, nrequests, requests) \
+    ROW(name, kind, NO, NO, NO, NO, NO, NO, NO, nrequests, requests, 0, all)
 #define WAITING(name, fortran, n) MESSAGE(name, fortran, n, NO, NO, NO)
-#define NAMED(name, n, comm) \
-    {"MPI_" #name, MPI_CALL_NAME, comm, NO, NO, NO, NO, NO, NO, NO, NO, 0, 0},
+#define NAMED(name, n, comm)      ROW(name, NAME, comm, NO, NO, NO, NO, NO, NO, NO, NO, 0, 0)
 static const struct mpi_call mpi_calls[] = {
 #include "common/mpi_calls.def"
 };
+#undef ROW
 #undef COLLECTIVE
 #undef BEGUN
 #undef ENDING

@@ -63,22 +63,13 @@ void requests_begin(struct mpi_comm_record *r, long handle)
     pthread_mutex_unlock(&lock);
 }
 
-/* One of 64. */
-static uint64_t bit_of(long handle)
-{
-    return UINT64_C(1) << ((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 58);
-}
-
 /* true: all are collectives. */
 static bool take(const struct requests *its)
 {
-    uint64_t bits = 0; /* of all handles that are looked for */
     bool all = true;
-    for (const struct entry *e = entries; e < end; e++)
-        bits |= e->handle && !e->owner ? bit_of(e->handle) : 0;
     for (size_t i = 0; i < its->n; i++) {
         long handle = its->handle(its->array, i);
-        struct entry *e = bits & bit_of(handle) ? find(handle) : NULL;
+        struct entry *e = find(handle);
         all &= e || handle == its->null;
         if (e) {
             e->owner = pthread_self();

@@ -24,32 +24,50 @@ static bool is_same_file(const char *a, const char *b)
     return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+struct run_file {
+    const char *option, *path; /* path NULL: there is none */
+    const char *report;        /* NULL: it is none; else what to call it */
+    enum output_path_use use;
+};
+
+/* The report is to replace none of these. */
+static int check_report(const struct run_file *report, const struct run_file *others,
+                        size_t n, struct ddp_err *err)
+{
+    const char *why = output_path_check(report->path, report->use);
+    if (why)
+        return err_set(err, "cannot write the %s '%s': %s", report->report, report->path,
+                       why);
+    for (const struct run_file *f = others; f < others + n; f++) {
+        if (f->path && is_same_file(report->path, f->path))
+            return err_set(err, "--%s and --%s are one file, '%s': give --%s another",
+                           report->option, f->option, report->path, report->option);
+    }
+    return 0;
+}
+
+/* NULL: it is the name of something built in, as "digits". */
+static const char *if_exists(const char *path)
+{
+    return path && access(path, F_OK) == 0 ? path : NULL;
+}
+
 int run_check_files(const struct train_config *c, struct ddp_err *err)
 {
-    enum { OUTPUTS = 4, MADE };
     const char *plot = config_given(c, "plot") ? c->plot : NULL;
-    const struct {
-        const char *option, *path, *what;
-        enum output_path_use use;
-    } files[] = {{"log", c->log, "log", OUTPUT_PATH_WRITTEN},
-                 {"plot", plot, "picture", OUTPUT_PATH_WRITTEN},
-                 {"trace", c->trace, "trace", OUTPUT_PATH_WRITTEN},
-                 {"logits", c->logits, "logits", OUTPUT_PATH_REPLACED},
-                 [OUTPUTS] = {"checkpoint", c->checkpoint},
-                 [MADE] = {"data", c->data}, /* from here on: "digits" is no file */
-                 {"model", c->model->where},
-                 {"resume", c->resume},
-                 {"init", c->init}};
-    for (size_t i = 0; i < OUTPUTS; i++) {
-        const char *path = files[i].path;
-        const char *why = path ? output_path_check(path, files[i].use) : NULL;
-        if (why)
-            return err_set(err, "cannot write the %s '%s': %s", files[i].what, path, why);
-        for (size_t j = i + 1; path && j < ARRAY_LEN(files); j++)
-            if (files[j].path && (j < MADE || access(files[j].path, F_OK) == 0) &&
-                is_same_file(path, files[j].path))
-                return err_set(err, "--%s and --%s are one file, '%s': give --%s another",
-                               files[i].option, files[j].option, path, files[i].option);
+    const struct run_file files[] = {
+        {"log", c->log, "log", OUTPUT_PATH_WRITTEN},
+        {"plot", plot, "picture", OUTPUT_PATH_WRITTEN},
+        {"trace", c->trace, "trace", OUTPUT_PATH_WRITTEN},
+        {"logits", c->logits, "logits", OUTPUT_PATH_REPLACED},
+        {.option = "checkpoint", c->checkpoint},
+        {.option = "data", if_exists(c->data)},
+        {.option = "model", if_exists(c->model->where)},
+        {.option = "resume", c->resume},
+        {.option = "init", c->init}};
+    for (size_t i = 0; files[i].report; i++) {
+        if (files[i].path)
+            TRY(check_report(&files[i], &files[i + 1], ARRAY_LEN(files) - i - 1, err));
     }
     return 0;
 }

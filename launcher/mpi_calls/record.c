@@ -43,8 +43,9 @@ struct comm {
     int *world;                /* owned: the job's rank of each of its ranks */
     struct mpi_comm_record *r; /* NULL: it is not recorded */
     uint64_t nmade;            /* communicators that its collectives have made */
-    long type;                 /* of its last collective, if MPI has named it; 0 */
-    uint32_t bytes;            /* of that, */
+    /* Of elements in its last collective; `type` is 0 unless it is one of MPI's own. */
+    long type;
+    uint32_t bytes;
     char type_name[MPI_CALLS_TYPE];
     struct comm *next;
 };

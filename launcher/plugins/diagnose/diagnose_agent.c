@@ -76,8 +76,8 @@ struct diagnose {
     char *ras_addr; /* owned: NCCL_RAS_ADDR of this job here; NULL: no GPUs, or no port */
     char *nccl;     /* owned: that of the ranks, which the user may have set; NULL */
     char *python;   /* owned: the folder of sitecustomize.py; NULL: not installed */
-    bool mpi, unfit; /* a program is MPI's; one cannot load a library of ours */
-    bool small;      /* the MPI of one has no functions for large counts, it seems */
+    bool mpi, unfit;  /* a program is MPI's; one cannot load a library of ours */
+    bool lacks_large; /* MPI's functions for large counts: the MPI of one has none */
     struct rank_question questions[QUESTIONS];
 };
 
@@ -222,28 +222,20 @@ struct seen {
     bool large; /* its MPI has functions for large counts */
 };
 
-static bool needs_mpi(const struct elf *elf)
-{
-    for (size_t i = 0; i < elf->needs.n; i++) {
-        if (strncmp(elf->needs.v[i], "libmpi", strlen("libmpi")) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* MPI of a program, or library, at `path`. */
-static bool has_large_counts(const char *path, const struct elf *elf, const char *folders)
+/* Does the program, or library, at `path` need MPI? If so, what this has. */
+static void look_for_mpi(const char *path, const struct elf *elf, const char *folders,
+                         struct seen *s)
 {
     for (size_t i = 0; i < elf->needs.n; i++) {
         const char *name = elf->needs.v[i];
         SCOPED(elf_finish) struct elf library = {0};
-        OWNED char *file = strncmp(name, "libmpi", strlen("libmpi")) == 0
-                               ? elf_find(path, elf, folders, name)
-                               : NULL;
-        if (file && elf_read(file, &library) == 0 && elf_names(&library, "MPI_Send_c"))
-            return true;
+        if (strncmp(name, "libmpi", strlen("libmpi")) != 0)
+            continue;
+        OWNED char *file = elf_find(path, elf, folders, name);
+        s->mpi = true;
+        s->large |=
+            file && elf_read(file, &library) == 0 && elf_names(&library, "MPI_Send_c");
     }
-    return false;
 }
 
 /* The library of a sanitizer has to be the first one. */
@@ -264,17 +256,14 @@ static void *diagnose_examine(const char *path, const struct elf *elf,
     struct seen *s = xcalloc(1, sizeof *s);
     const char *folders = strv_env_get(env, "LD_LIBRARY_PATH");
     s->unfit = elf->interpreter && strstr(elf->interpreter, "musl");
-    s->mpi = needs_mpi(elf);
-    s->large = has_large_counts(path, elf, folders);
+    look_for_mpi(path, elf, folders, s);
     for (size_t i = 0; i < elf->needs.n; i++) {
         const char *name = elf->needs.v[i];
         SCOPED(elf_finish) struct elf library = {0};
         OWNED char *file = s->mpi ? NULL : elf_find(path, elf, folders, name);
         s->unfit |= names_sanitizer(name);
-        if (file && elf_read(file, &library) == 0 && needs_mpi(&library)) {
-            s->mpi = true;
-            s->large = has_large_counts(file, &library, folders);
-        }
+        if (file && elf_read(file, &library) == 0)
+            look_for_mpi(file, &library, folders, s);
     }
     return s;
 }
@@ -285,7 +274,7 @@ static int diagnose_program(void *state, const char *path, const void *seen,
     struct diagnose *d = state;
     const struct seen *file = seen;
     d->mpi |= file->mpi;
-    d->small |= file->mpi && !file->large;
+    d->lacks_large |= file->mpi && !file->large;
     d->unfit |= file->unfit;
     return 0;
 }
@@ -306,7 +295,7 @@ static void record_mpi(const struct diagnose *d, struct strv *env)
         return;
     const char *name = "ddprun-mpi-calls-large.so";
     OWNED char *large =
-        d->mpi && !d->small ? installed_file(INSTALLED_PROGRAM, name, R_OK) : NULL;
+        d->mpi && !d->lacks_large ? installed_file(INSTALLED_PROGRAM, name, R_OK) : NULL;
     OWNED char *list = xasprintf("%s%s%s%s%s", large ? large : "", large ? ":" : "", file,
                                  others ? ":" : "", others ? others : "");
     strv_env_set(env, "LD_PRELOAD", list);

@@ -152,7 +152,9 @@ int main(int argc, char **argv)
         MPI_Finalize();
         return 0;
     }
-    if (strcmp(what, "threads") == 0 && provided == MPI_THREAD_MULTIPLE)
+    if (strcmp(what, "threads") == 0 && provided != MPI_THREAD_MULTIPLE)
+        return 1;
+    if (strcmp(what, "threads") == 0)
         begin_in_threads();
     if (strcmp(what, "both") == 0)
         wait_for_both();

@@ -1,4 +1,4 @@
-/* Meeting without a store: at an address. */
+/* Meeting at an address, without a store, and programs that follow each other at one. */
 #define CASE_SECONDS 250
 #include "tests/support/suite.h"
 #include "tests/worker/meet.h"
@@ -41,6 +41,43 @@ TEST(who_has_not_come_is_named)
             .rank = 1, .size = 3, .timeout_ms = 200, .meeting = url},
         &err);
     ck_assert_msg(strstr(err.text, "rank 0 is not at tcp://127.0.0.1:"), "%s", err.text);
+}
+
+/* In a process of its own, as `sh -c './a; ./b'` runs it. */
+static int run_program(const struct ddp_group_options *o)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct ddp_err err = {""};
+        struct ddp_group *g = ddp_group_init(o, &err);
+        bool ok = g && ddp_barrier(g, &err) == 0;
+        if (!ok)
+            fprintf(stderr, "%s\n", err.text);
+        ddp_group_destroy(g);
+        _exit(!ok);
+    }
+    return waitpid(pid, &status, 0) == pid ? status : -1;
+}
+
+LOOP_TEST(programs_in_sequence_meet_at_a_store, 2)
+{
+    int port, status;
+    pid_t server = team_server(&port), ranks[2];
+    for (int r = 0; r < 2; r++) {
+        struct ddp_group_options o = {.rank = r,
+                                      .size = 2,
+                                      .master_addr = "127.0.0.1",
+                                      .master_port = port,
+                                      .backend = _i ? "tcp" : NULL};
+        if ((ranks[r] = fork()) == 0)
+            _exit(run_program(&o) || run_program(&o) || run_program(&o));
+    }
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_eq(waitpid(ranks[r], &status, 0), ranks[r]);
+        ck_assert_int_eq(status, 0);
+    }
+    kill(server, SIGKILL);
 }
 
 /* What rank 0 has shared, which dies: before rank 1 connects, and when rank 2 has. */

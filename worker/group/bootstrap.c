@@ -22,17 +22,25 @@ void bootstrap_pause(struct bootstrap *m, int *pause_ms, int most_ms)
 
 /* ---- the store ---- */
 
+/* A rank may run several programs one after the other (sh -c './a; ./b'): the store
+ * counts those that have come, so that none reads what an earlier one has left. */
 static int bootstrap_store(struct bootstrap *m, struct ddp_err *err)
 {
     size_t n = (size_t)m->size;
-    int64_t left = m->deadline_ms - now_ms();
+    int64_t left = m->deadline_ms - now_ms(), programs;
     struct ddp_store *store =
         ddp_store_connect(*m->addr ? m->addr : NULL, m->port, left > 1 ? left : 1, err);
     if (!store)
         return -1;
     OWNED struct ddp_value *values = xcalloc(n, sizeof *values);
-    int rc = ddp_store_fence(store, m->name, m->rank, m->size, m->card, sizeof *m->card,
+    OWNED char *name = xasprintf("%s/programs/%d", m->name, m->rank);
+    int rc = ddp_store_add(store, name, 1, &programs, err);
+    if (rc == 0) {
+        free(name);
+        name = xasprintf("%s.%lld", m->name, (long long)programs);
+        rc = ddp_store_fence(store, name, m->rank, m->size, m->card, sizeof *m->card,
                              values, err);
+    }
     for (size_t r = 0; r < n && rc == 0; r++) {
         if (values[r].size == sizeof *m->cards)
             memcpy(&m->cards[r], values[r].data, sizeof *m->cards);

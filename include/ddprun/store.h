@@ -55,7 +55,8 @@ DDP_API int ddp_store_set(struct ddp_store *s, const char *key, const void *data
 /* Waits until the key exists; wait and get travel together (one round trip). */
 DDP_API int ddp_store_get(struct ddp_store *s, const char *key, struct ddp_value *value,
                           struct ddp_err *err);
-/* Adds to a decimal number (a missing key counts as 0); `*result` may be NULL. */
+/* Adds to a decimal number (a missing key counts as 0); `*result` may be NULL. If the
+ * value is something else, the store closes the connection. */
 DDP_API int ddp_store_add(struct ddp_store *s, const char *key, int64_t delta,
                           int64_t *result, struct ddp_err *err);
 /* Appends to the value; a missing key counts as an empty one. */

@@ -246,12 +246,14 @@ static int ranks_expired(struct ddp_store *s, const char *name, const char *cons
 static int wait_chunks(struct ddp_store *s, const struct waiting *all,
                        struct ddp_err *err)
 {
+    const int64_t deadline = s->x.deadline;
     for (size_t from = 0; from < all->nkeys;) {
         struct waiting w = *all;
         w.keys = all->keys + from;
         w.nkeys = store_chunk(all->keys, from, all->nkeys);
         if (all->values)
             w.values = all->values + from;
+        s->x.deadline = deadline; /* replies have been given more time */
         int rc = wait_then(s, &w, err);
         if (rc <= 0)
             return rc;

@@ -80,7 +80,8 @@ enum ddp_op {
 };
 
 struct ddp_group_options {
-    int rank, size;          /* -1, 0: from the environment (RANK, WORLD_SIZE, ...) */
+    int rank, size;          /* -1, 0: from the environment (RANK, WORLD_SIZE, ...); at
+                                most 1048576 ranks */
     const char *master_addr; /* NULL: MASTER_ADDR */
     int master_port;         /* 0: MASTER_PORT (as port 0 of store.h) */
     const char *name;        /* key prefix in the store; NULL: "ddp" */

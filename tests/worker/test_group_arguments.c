@@ -1,9 +1,10 @@
 /* Arguments and variables that make no sense are refused in one line each. */
 #include "tests/support/suite.h"
+#include "tests/worker/team.h"
 
 #include "common/mem.h"
-#include "include/ddprun/group.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,8 @@ TEST(nonsense_is_refused)
     ck_assert_str_eq(err.text, "the tag -1 is negative");
     ck_assert_int_eq(ddp_send(g, &byte, 1, -1, 0, &err), -1);
     ck_assert_str_eq(err.text, "a message with rank -1 in a group of 1");
+    ck_assert_int_eq(ddp_send(g, &byte, 1, INT_MIN, 0, &err), -1);
+    ck_assert_str_eq(err.text, "a message with rank -2147483648 in a group of 1");
     ck_assert_int_eq(ddp_send(g, &byte, SIZE_MAX, 0, 0, &err), -1);
     ck_assert_str_eq(err.text, "18446744073709551615 bytes are more than memory has");
     ck_assert_int_eq(ddp_all_reduce(g, &byte, SIZE_MAX / 4, DDP_U8, DDP_SUM, &err), -1);
@@ -53,8 +56,16 @@ TEST(nonsense_is_refused)
     ck_assert_int_eq(ddp_all_to_allv(g, in, &one, out, &two, DDP_U8, &err), -1);
     ck_assert_str_eq(err.text, "rank 0 gives itself 1 elements and takes 2");
     ck_assert_mem_eq(out, "..", 2);
+    static const size_t most = SIZE_MAX;
+    ck_assert_int_eq(ddp_all_to_allv(g, in, &one, out, &most, DDP_F64, &err), -1);
+    ck_assert_str_eq(err.text, "18446744073709551615 elements are more than memory has");
     ck_assert_ptr_null(ddp_arena_alloc(g, SIZE_MAX - 8, &err));
     ck_assert_int_eq(ddp_barrier(g, &err), 0);
+    ddp_group_set_timeout(g, 1);
+    ck_assert_int_eq(ddp_recv(g, &byte, 1, 0, 7, &err), -1);
+    ck_assert_str_eq(err.text,
+                     "rank 0's receive of 1 bytes with tag 7 from rank 0: waits for "
+                     "rank 0 on localhost, and has not ended within 0.001 s");
     ddp_group_destroy(g);
     ck_assert_ptr_null(
         ddp_group_init(&(struct ddp_group_options){.rank = 0, .backend = "ib"}, &err));
@@ -64,8 +75,27 @@ TEST(nonsense_is_refused)
     ck_assert_ptr_null(
         ddp_group_init(&(struct ddp_group_options){.rank = 2, .size = 2}, &err));
     ck_assert_str_eq(err.text, "rank 2 in a group of 2");
+    ck_assert_ptr_null(ddp_group_init(
+        &(struct ddp_group_options){.rank = 1, .size = 1 << 20 | 1}, &err));
+    ck_assert_str_eq(err.text, "a group of 1048577 ranks: it can have 1048576 at most");
     unsetenv("MASTER_ADDR");
     ck_assert_ptr_null(
         ddp_group_init(&(struct ddp_group_options){.rank = 1, .size = 2}, &err));
     ck_assert_ptr_nonnull(strstr(err.text, "MASTER_ADDR is not set: rank 1 of 2"));
+}
+
+static void make_with_an_arena(struct ddp_group *g, const void *bytes)
+{
+    struct ddp_err err = {""};
+    struct ddp_group_options o = {
+        .rank = -1, .name = "large", .arena_bytes = *(const size_t *)bytes};
+    team_assert(g, !ddp_group_init(&o, &err), "it was made");
+    team_assert(g, strstr(err.text, " bytes for each rank is more than memory has"), "%s",
+                err.text);
+}
+
+LOOP_TEST(an_arena_beyond_memory_is_refused, 2)
+{
+    static const size_t sizes[] = {SIZE_MAX, INT64_MAX};
+    assert_team(&(struct team){.size = 2}, make_with_an_arena, &sizes[_i]);
 }

@@ -69,6 +69,9 @@ static int add_late(struct ddp_group *g, struct idset *ranks)
 /* Adds ranks that data are expected from; they may be waiting themselves. */
 static void add_awaited(const struct ddp_group *g, struct idset *ranks)
 {
+    int me = g->layout.rank;
+    if (p2p_awaits(g, me) == AWAITED) /* a message to itself */
+        idset_add(ranks, me, me);
     for (size_t i = 0; g->tcp && i < g->tcp->ninterests; i++)
         idset_add(ranks, g->tcp->interests[i].rank, g->tcp->interests[i].rank);
     for (int i = 0; g->shm && i < g->shm->n; i++) {

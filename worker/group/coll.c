@@ -79,10 +79,12 @@ size_t *coll_starts(const size_t *counts, int n)
 
 size_t coll_most(const struct coll *c, int n)
 {
-    size_t most = c->starts ? 0 : c->count;
+    size_t most = c->count;
     for (int i = 0; c->starts && i < n; i++) {
-        size_t block = c->starts[i + 1] - c->starts[i];
-        most = block > most ? block : most;
+        size_t out = coll_block(c, i).n;
+        size_t in = c->starts_in ? coll_block_in(c, c->starts_in, i).n : out;
+        most = out > most ? out : most;
+        most = in > most ? in : most;
     }
     return most;
 }

@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum {
+    MOST_RANKS = 1 << 20, /* coll_what() */
     DEFAULT_TIMEOUT_MS = 300000,
     DEFAULT_ARENA = 64 << 20,
     SPIN_NS = 50000,
@@ -294,6 +295,10 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     struct ambient_rank p;
     if (place(o, backend, &p, err) < 0)
         return NULL;
+    if (p.size > MOST_RANKS) {
+        err_set(err, "a group of %d ranks: it can have %d at most", p.size, MOST_RANKS);
+        return NULL;
+    }
     struct ddp_group *g = group_new();
     g->name = xstrdup(o->name ? o->name : "ddp");
     g->timeout_ms = timeout_of(o->timeout_ms);

@@ -166,7 +166,7 @@ int layout_from_cards(struct layout *l, int rank, int size, const struct card *c
 void layout_single(struct layout *l)
 {
     *l = (struct layout){.size = 1, .members = xcalloc(1, sizeof *l->members)};
-    make(l, &(struct card){0});
+    make(l, &(struct card){.host_name = "localhost"});
 }
 
 void layout_finish(struct layout *l)

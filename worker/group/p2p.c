@@ -430,7 +430,7 @@ bool p2p_ready(const struct ddp_group *g)
 enum awaited p2p_awaits(const struct ddp_group *g, int rank)
 {
     const struct mailbox *b = g->mailbox ? g->mailbox[rank] : NULL;
-    if (!b || rank == g->layout.rank)
+    if (!b)
         return AWAITED_NOT;
     if (mailbox_needed(b) || b->out.first)
         return AWAITED;
@@ -440,7 +440,7 @@ enum awaited p2p_awaits(const struct ddp_group *g, int rank)
 bool p2p_awaits_host(const struct ddp_group *g)
 {
     const struct mailbox *b = g->npending ? g->mailboxes : NULL;
-    while (b && (b->local < 0 || !p2p_awaits(g, b->rank)))
+    while (b && (b->local < 0 || b->rank == g->layout.rank || !p2p_awaits(g, b->rank)))
         b = b->next;
     return b != NULL;
 }

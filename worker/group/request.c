@@ -7,10 +7,9 @@
 #include "worker/gpu/libcuda.h"
 #include "worker/group/backend.h"
 
-#include <limits.h>
 #include <stdlib.h>
 
-enum { ANY_SOURCE = INT_MIN }; /* not -1, which users may pass */
+#define ANY_SOURCE INT64_MIN /* no int, which users may pass */
 
 int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err *err)
 {
@@ -28,12 +27,12 @@ int group_check_memory(const struct ddp_group *g, const void *p, struct ddp_err 
 
 /* ---- messages ---- */
 
-static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int peer,
+static int check_message(struct ddp_group *g, const void *buf, size_t bytes, int64_t peer,
                          int tag, struct ddp_err *err)
 {
     TRY(group_check_failures(g, err));
     if (peer != ANY_SOURCE && (peer < 0 || peer >= g->layout.size))
-        return err_set(err, "a message with rank %d in a group of %d", peer,
+        return err_set(err, "a message with rank %d in a group of %d", (int)peer,
                        g->layout.size);
     if (tag < 0)
         return err_set(err, "the tag %d is negative", tag);
@@ -115,7 +114,7 @@ void requests_free(struct ddp_group *g)
 }
 
 static struct ddp_request *start(struct ddp_group *g, enum request_kind kind,
-                                 const void *buf, size_t bytes, int peer, int tag,
+                                 const void *buf, size_t bytes, int64_t peer, int tag,
                                  int *source, struct ddp_err *err)
 {
     if (check_message(g, buf, bytes, peer, tag, err) < 0)
@@ -123,7 +122,7 @@ static struct ddp_request *start(struct ddp_group *g, enum request_kind kind,
     struct ddp_request *r = take(g);
     bool any = peer == ANY_SOURCE;
     void *data = (void *)(uintptr_t)buf; /* send buffers are only read */
-    message_init(r, g, kind, any ? 0 : peer, tag, 0, data, bytes);
+    message_init(r, g, kind, any ? 0 : (int)peer, tag, 0, data, bytes);
     r->any = any;
     r->source = source;
     (g->backend->post ? g->backend->post : p2p_post)(g, r);

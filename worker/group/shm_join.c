@@ -161,6 +161,9 @@ static bool is_same_user(int conn)
 static int make_segment(struct shm *s, size_t arena_bytes, struct ddp_err *err)
 {
     struct rlimit files;
+    if (arena_bytes > INT64_MAX / 2 / (size_t)s->n)
+        return err_set(err, "an arena of %zu bytes for each rank is more than memory has",
+                       arena_bytes);
     size_t bytes = segment_parts(s, (size_t)s->n, arena_bytes, NULL);
     if (getrlimit(RLIMIT_FSIZE, &files) == 0 && bytes > files.rlim_cur) /* else SIGXFSZ */
         return err_set(err,

@@ -40,13 +40,6 @@ static inline void cpu_relax(void)
 
 /* ---- advancing ---- */
 
-static int advance(struct ddp_group *g, struct coll *c, int *culprit, struct ddp_err *err)
-{
-    const struct backend *b =
-        coll_stays_ours(c) ? backend_of_layout(&g->layout) : g->backend;
-    return b->advance(g, c, culprit, err);
-}
-
 void group_enter(struct ddp_group *g, struct ddp_request *r)
 {
     r->coll.number = ++g->number;
@@ -116,7 +109,10 @@ int group_progress(struct ddp_group *g, struct ddp_err *err)
     if (g->tcp && tcp_begin(g->tcp, &culprit, err))
         return group_forward_failure(g, culprit, err);
     while (g->colls.first) {
-        int rc = advance(g, &g->colls.first->coll, &culprit, err);
+        struct coll *c = &g->colls.first->coll;
+        const struct backend *b =
+            coll_stays_ours(c) ? backend_of_layout(&g->layout) : g->backend;
+        int rc = b->advance(g, c, &culprit, err);
         if (rc == ADVANCE_ERROR)
             return failed(g, culprit, err);
         if (rc == ADVANCE_LATER)

@@ -17,8 +17,10 @@
  * "off". */
 #define MPI_CALLS_WISH "DDPRUN_MPI_CALLS"
 
-enum { MPI_CALLS_VERSION = 2, MPI_CALLS_COMMS = 128, MPI_CALLS_THREADS = 8 };
+enum { MPI_CALLS_VERSION = 3, MPI_CALLS_COMMS = 128, MPI_CALLS_THREADS = 8 };
 enum { MPI_CALLS_TYPE = 32, MPI_CALLS_NAME = 48, MPI_CALLS_MEMBERS = 128 };
+enum { MPI_CALLS_SLOT_BITS = 10, MPI_CALLS_SLOTS = 1 << MPI_CALLS_SLOT_BITS };
+enum { MPI_CALLS_WAITED = 64, MPI_ANY = -1 };
 
 /* A collective. */
 struct mpi_call_record {
@@ -42,47 +44,92 @@ struct mpi_comm_record {
     char members[MPI_CALLS_MEMBERS]; /* "0-3,8"; "": all, or too many to be listed */
 };
 
+/* How many messages this rank has begun to send to another, and to receive from it, with
+ * one tag in one communicator. MPI receives them in the order in which they were sent. */
+struct mpi_messages_record {
+    _Atomic uint64_t comm; /* its id; 0: not in use */
+    int32_t peer, tag;     /* rank of the job; MPI_ANY */
+    _Atomic uint32_t sent, received;
+};
+
+/* One of them. */
+struct mpi_message_record {
+    uint32_t slot;   /* of mpi_calls_file.messages */
+    uint32_t number; /* from 1; 0: it is not counted */
+    uint32_t sends;
+};
+
+struct mpi_request_record {
+    int64_t handle; /* as the call has it: MPICH's and Fortran's are ints */
+    struct mpi_message_record is;
+};
+
 struct mpi_wait_record {
     _Atomic int64_t at_ms; /* when it was entered */
     _Atomic uint32_t in;   /* 0: it has returned */
     uint32_t call;
-    int32_t peer, tag; /* rank of the job; -1: any; -2: not known, or no rank */
+    int32_t peer, tag; /* rank of the job; MPI_ANY; -2: not known, or no rank */
+    struct mpi_message_record is;
+    uint32_t nrequests; /* that it waits for, at most MPI_CALLS_WAITED of them */
+    int64_t request[MPI_CALLS_WAITED];
 };
 
 struct mpi_calls_file {
     uint32_t version, comms, threads;
-    uint32_t partly; /* it has more communicators than there are records */
+    uint32_t partly;    /* it has more communicators than there are records */
+    uint32_t full;      /* `messages` are not all */
+    uint32_t uncounted; /* messages may have been sent or received that are not counted */
     struct mpi_wait_record wait[MPI_CALLS_THREADS]; /* the first: of the main thread */
     struct mpi_comm_record comm[MPI_CALLS_COMMS];
+    struct mpi_messages_record messages[MPI_CALLS_SLOTS];
+    /* Each in one place, until another takes it: mpi_calls_hash() of its handle. */
+    struct mpi_request_record request[MPI_CALLS_SLOTS];
 };
+
+static inline uint32_t mpi_calls_hash(uint64_t x)
+{
+    return (uint32_t)(x * UINT64_C(0x9e3779b97f4a7c15) >> (64 - MPI_CALLS_SLOT_BITS));
+}
 
 /* --- the calls ---------------------------------------------------------------------- */
 
-enum mpi_call_kind { MPI_CALL_COLLECTIVE, MPI_CALL_WAIT, MPI_CALL_TEST, MPI_CALL_NAME };
+enum mpi_call_kind {
+    MPI_CALL_COLLECTIVE,
+    MPI_CALL_MESSAGE, /* waits for one, which is counted */
+    MPI_CALL_PROBE,   /* which is not */
+    MPI_CALL_POST,    /* does not wait */
+    MPI_CALL_WAIT,
+    MPI_CALL_TEST,
+    MPI_CALL_NAME,
+    MPI_CALL_UNCOUNTED,
+};
 
 struct mpi_call {
     const char *name; /* "MPI_Barrier" */
     enum mpi_call_kind kind;
     /* indices of its arguments, or NO; at `requests` is where they are */
-    int comm, root, count, type, made, peer, tag, nrequests, requests;
+    int comm, root, count, type, made, from, from_tag, to, to_tag, nrequests, requests;
     int same; /* what it makes has the same ranks */
     int all;  /* it returns when all of these requests have ended */
 };
 
 enum { NO = -1 };
+#define NO4                  NO, NO, NO, NO
 #define ROW(name, kind, ...) {"MPI_" #name, MPI_CALL_##kind, __VA_ARGS__},
 #define COLLECTIVE(name, fortran, n, comm, root, count, type) \
-    ROW(name, COLLECTIVE, comm, root, count, type, NO, NO, NO, NO, NO, 0, 0)
+    ROW(name, COLLECTIVE, comm, root, count, type, NO, NO4, NO, NO, 0, 0)
 #define BEGUN(name, fortran, n, comm, root, count, type) \
-    ROW(name, COLLECTIVE, comm, root, count, type, NO, NO, NO, NO, (n)-1, 0, 0)
+    ROW(name, COLLECTIVE, comm, root, count, type, NO, NO4, NO, (n)-1, 0, 0)
 #define MADE(name, fortran, n, comm, made, same) \
-    ROW(name, COLLECTIVE, comm, NO, NO, NO, made, NO, NO, NO, NO, same, 0)
-#define MESSAGE(name, fortran, n, comm, peer, tag) \
-    ROW(name, WAIT, comm, NO, NO, NO, NO, peer, tag, NO, NO, 0, 0)
+    ROW(name, COLLECTIVE, comm, NO, NO, NO, made, NO4, NO, NO, same, 0)
+#define MESSAGE(name, fortran, n, kind, comm, from, from_tag, to, to_tag) \
+    ROW(name, kind, comm, NO, NO, NO, NO, from, from_tag, to, to_tag, NO, \
+        MPI_CALL_##kind == MPI_CALL_POST ? (n)-1 : NO, 0, 0)
+#define NEWER MESSAGE
 #define ENDING(name, fortran, n, kind, all, nrequests, requests) \
-    ROW(name, kind, NO, NO, NO, NO, NO, NO, NO, nrequests, requests, 0, all)
-#define WAITING(name, fortran, n) MESSAGE(name, fortran, n, NO, NO, NO)
-#define NAMED(name, n, comm)      ROW(name, NAME, comm, NO, NO, NO, NO, NO, NO, NO, NO, 0, 0)
+    ROW(name, kind, NO4, NO, NO4, nrequests, requests, 0, all)
+#define PLAIN(name, fortran, n, kind) ROW(name, kind, NO4, NO, NO4, NO, NO, 0, 0)
+#define NAMED(name, n, comm)          ROW(name, NAME, comm, NO, NO, NO, NO, NO4, NO, NO, 0, 0)
 static const struct mpi_call mpi_calls[] = {
 #include "common/mpi_calls.def"
 };
@@ -92,7 +139,8 @@ static const struct mpi_call mpi_calls[] = {
 #undef ENDING
 #undef MADE
 #undef MESSAGE
-#undef WAITING
+#undef NEWER
+#undef PLAIN
 #undef NAMED
 
 #endif

@@ -129,7 +129,8 @@ def calls(build, rounds):
                     env={**os.environ, **QUICK, "DDPRUN_MPI_CALLS": wish}, stdin=subprocess.DEVNULL,
                     capture_output=True, text=True, timeout=LIMIT, check=True)
                 rows.append([float(word) for word in done.stdout.split()])
-        names = "broadcast of nothing", "wait for nothing", "test of nothing", "all-reduce of 4 bytes", "the same begun"
+        names = ("broadcast of nothing", "wait for nothing", "test of nothing", "all-reduce of 4 bytes",
+                 "the same begun", "messages of 4 bytes")
         for name, on, off in zip(names, zip(*found["on"]), zip(*found["off"])):
             print(f"{mpi}, {name}: {statistics.median(on):.1f} ns, {statistics.median(off):.1f} if it is not "
                   f"recorded; {ratio(on, off)}")

@@ -17,6 +17,7 @@
 #include "common/mpi_calls.h"
 #include "common/rank_map.h"
 #include "launcher/mpi_calls/find.h"
+#include "launcher/mpi_calls/message_counts.h"
 #include "launcher/mpi_calls/requests.h"
 
 #include <dlfcn.h>
@@ -34,6 +35,7 @@ enum {
     ROWS = 1 << ROW_BITS,
     NAME_MAX_MPI = 1024,
     UNKNOWN_RANK = -2,
+    MPICH_ANY = -2, /* MPI_ANY_SOURCE; -1 in the others. MPI_ANY_TAG is -1 in all */
 };
 #define LARGE_COUNTS "-large.so:" /* what our name goes on with, of the other library */
 
@@ -62,6 +64,8 @@ static atomic_uint nthreads;
 static __thread __attribute__((tls_model("initial-exec"))) int depth;
 static __thread
     __attribute__((tls_model("initial-exec"))) struct mpi_wait_record *my_wait;
+static __thread __attribute__((tls_model(
+    "initial-exec"))) struct mpi_message_record posted; /* by the call that it is in */
 
 /* --- the file ----------------------------------------------------------------------- */
 
@@ -94,8 +98,10 @@ static int on_freed(long comm, int keyval, void *value, void *extra)
 {
     struct comm *c = value;
     pthread_mutex_lock(&lock);
-    if (c->r)
+    if (c->r) {
+        message_counts_forget(file, c->r->id);
         c->r->id = 0;
+    }
     free(c->world);
     *c = (struct comm){.next = c->next};
     pthread_mutex_unlock(&lock);
@@ -320,7 +326,8 @@ static struct requests requests_of(const struct mpi_call *call, const long *args
 static bool ends_some(const struct mpi_call *call)
 {
     return atomic_load_explicit(&requests_begun, memory_order_relaxed) > 0 &&
-           call->requests != NO && call->kind != MPI_CALL_COLLECTIVE;
+           call->requests != NO &&
+           (call->kind == MPI_CALL_WAIT || call->kind == MPI_CALL_TEST);
 }
 
 /* Most programs use one type with a communicator: one of MPI's own is asked for once. */
@@ -374,19 +381,63 @@ static struct mpi_wait_record *take_wait(void)
     return &file->wait[first ? 0 : 1 + other];
 }
 
+/* As the call has it: for a table of ours. */
+static long raw_at(const void *array, size_t i, enum passed passed)
+{
+    bool narrow = passed == PASSED_FORTRAN || mpi.abi == ABI_MPICH;
+    return narrow ? narrow_at(array, i) : wide_at(array, i);
+}
+
+/* The job's rank. */
+static int peer_at(const struct comm *c, long arg, enum passed passed)
+{
+    int peer = int_at(arg, passed), any = mpi.abi == ABI_MPICH ? MPICH_ANY : MPI_ANY;
+    return peer == any                        ? MPI_ANY
+           : c && peer >= 0 && peer < c->size ? c->world[peer]
+                                              : UNKNOWN_RANK;
+}
+
+static struct mpi_message_record count(const struct comm *c, long peer, long tag,
+                                       enum passed passed, bool sends)
+{
+    int other = peer_at(c, peer, passed);
+    return other == UNKNOWN_RANK
+               ? (struct mpi_message_record){.number = 0}
+               : message_counts_add(file, c->r->id, other, int_at(tag, passed), sends);
+}
+
+/* Of one that does both it is the receive that is awaited. */
+static struct mpi_message_record count_message(const struct mpi_call *call,
+                                               const struct comm *c, const long *args,
+                                               enum passed passed)
+{
+    struct mpi_message_record m = {.number = 0};
+    if (call->to != NO)
+        m = count(c, args[call->to], args[call->to_tag], passed, true);
+    if (call->from != NO)
+        m = count(c, args[call->from], args[call->from_tag], passed, false);
+    return m;
+}
+
 static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t row,
-                                          const long *args, enum passed passed)
+                                          const struct comm *c, const long *args,
+                                          enum passed passed)
 {
     struct mpi_wait_record *w = my_wait;
+    int peer = call->from != NO ? call->from : call->to,
+        tag = call->from != NO ? call->from_tag : call->to_tag;
     if (!w)
         w = my_wait = take_wait();
     w->call = row;
-    w->peer = UNKNOWN_RANK;
-    if (call->comm != NO) {
-        struct comm *c = comm_of(handle_at(args[call->comm], passed, mpi.comm_f2c));
-        int peer = int_at(args[call->peer], passed);
-        w->peer = peer < 0 ? -1 : c && peer < c->size ? c->world[peer] : UNKNOWN_RANK;
-        w->tag = int_at(args[call->tag], passed);
+    w->peer = peer == NO ? UNKNOWN_RANK : peer_at(c, args[peer], passed);
+    w->tag = tag == NO ? 0 : int_at(args[tag], passed);
+    w->is = posted;
+    w->nrequests = 0;
+    if (call->requests != NO) {
+        const struct requests its = requests_of(call, args, passed);
+        w->nrequests = its.n < MPI_CALLS_WAITED ? (uint32_t)its.n : MPI_CALLS_WAITED;
+        for (size_t i = 0; i < w->nrequests; i++)
+            w->request[i] = raw_at(its.array, i, passed);
     }
     atomic_store_explicit(&w->at_ms, coarse_ms(), memory_order_relaxed);
     atomic_store_explicit(&w->in, 1, memory_order_release);
@@ -413,14 +464,31 @@ static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
         bool waits = call->kind == MPI_CALL_WAIT && (call->all || its.n == 1);
         requests_enter(&its, waits, coarse_ms());
     }
-    if (call->kind == MPI_CALL_WAIT)
-        return enter_wait(call, row, args, passed);
     struct comm *c = call->comm == NO
                          ? NULL
                          : comm_of(handle_at(args[call->comm], passed, mpi.comm_f2c));
-    if (c && call->kind == MPI_CALL_COLLECTIVE)
-        enter_collective(call, row, c, args, passed);
-    return c ? (void *)c : &nothing;
+    bool counts = c && (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_POST);
+    posted = counts ? count_message(call, c, args, passed)
+                    : (struct mpi_message_record){.number = 0};
+    switch (call->kind) {
+    case MPI_CALL_MESSAGE:
+    case MPI_CALL_PROBE:
+    case MPI_CALL_WAIT:
+        return enter_wait(call, row, c, args, passed);
+    case MPI_CALL_COLLECTIVE:
+        if (c)
+            enter_collective(call, row, c, args, passed);
+        return c ? (void *)c : &nothing;
+    case MPI_CALL_NAME:
+        return c ? (void *)c : &nothing;
+    case MPI_CALL_UNCOUNTED:
+        file->uncounted = true;
+        return &nothing;
+    case MPI_CALL_POST:
+    case MPI_CALL_TEST:
+        break;
+    }
+    return &nothing;
 }
 
 /* The handles of MPI 5's ABI are other ones in Fortran, which calls what C calls. */
@@ -462,6 +530,11 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
         }
         atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
     }
+    if (rc == 0 && posted.number > 0) {
+        long handle = raw_at((const void *)args[call->requests], 0, passed);
+        file->request[mpi_calls_hash((uint64_t)handle)] =
+            (struct mpi_request_record){.handle = handle, .is = posted};
+    }
     if (rc == 0 && call->made != NO)
         name_made(c, call, args[call->made], passed);
 }
@@ -476,9 +549,8 @@ FOR_BOTH void ddprun_mpi_leave(void *entered, uint32_t row, const long *args,
         const struct requests its = requests_of(call, args, passed);
         requests_leave(&its);
     }
-    if (call->kind == MPI_CALL_WAIT)
-        atomic_store_explicit(&((struct mpi_wait_record *)entered)->in, 0,
-                              memory_order_relaxed);
+    if (entered == my_wait)
+        atomic_store_explicit(&my_wait->in, 0, memory_order_relaxed);
     else
         leave(entered == &nothing ? NULL : entered, call, args, passed, rc);
     depth--;

@@ -24,7 +24,8 @@ enum {
 #define ENDING                COLLECTIVE
 #define MADE                  COLLECTIVE
 #define MESSAGE               COLLECTIVE
-#define WAITING               COLLECTIVE
+#define NEWER                 COLLECTIVE
+#define PLAIN                 COLLECTIVE
 #define NAMED                 COLLECTIVE
 #include "common/mpi_calls.def"
 #undef COLLECTIVE
@@ -92,20 +93,24 @@ enum {
                          passed == PASSED_FORTRAN ? record_code(args[n - 1]) : rc);  \
         return rc;                                                                   \
     }
-#ifdef LARGE_COUNTS /* with names that MPI does not have, as MPI_Barrier_c: not used */
-#define COLLECTIVE(name, fortran, n, ...) FUNCTION(name, MPI_##name##_c, n, PASSED_LARGE)
-#define NAMED(name, n, comm)
-#undef MADE
-#define MADE(...)
-#undef WAITING
-#define WAITING(...)
-#undef ENDING
-#define ENDING(...)
-#else
-#define COLLECTIVE(name, fortran, n, ...)                        \
+#define FUNCTIONS(name, fortran, n)                              \
     FUNCTION(name, MPI_##name, n, PASSED_C)                      \
     FUNCTION(name, mpi_##fortran##_, JOIN(F, n), PASSED_FORTRAN) \
     FUNCTION(name, mpi_##fortran##_f08_, JOIN(F, n), PASSED_FORTRAN)
+#ifdef LARGE_COUNTS /* with names that MPI does not have, as MPI_Barrier_c: not used */
+#define COLLECTIVE(name, fortran, n, ...) FUNCTION(name, MPI_##name##_c, n, PASSED_LARGE)
+#undef NEWER
+#define NEWER(name, fortran, n, ...) \
+    FUNCTIONS(name, fortran, n) COLLECTIVE(name, fortran, n)
+#define NAMED(name, n, comm)
+#undef MADE
+#define MADE(...)
+#undef ENDING
+#define ENDING(...)
+#else
+#define COLLECTIVE(name, fortran, n, ...) FUNCTIONS(name, fortran, n)
+#undef NEWER
+#define NEWER(...)
 #define NAMED(name, n, comm) FUNCTION(name, MPI_##name, n, PASSED_C)
 #endif
 #include "common/mpi_calls.def"

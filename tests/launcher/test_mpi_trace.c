@@ -216,6 +216,149 @@ LOOP_TEST(verdicts_on_ranks_of_mpi, (sizeof cases / sizeof *cases))
     free(culprits);
 }
 
+/* --- requests ----------------------------------------------------------------------- */
+
+/* What rank 0, or rank 1 has counted, of one other rank with one tag. */
+struct counted {
+    int peer, tag, sent, received, part;
+};
+
+static uint32_t count(struct mpi_calls_file *f, const struct counted *is)
+{
+    uint32_t slot = 0;
+    while (f->messages[slot].comm != 0)
+        slot++;
+    f->messages[slot] = (struct mpi_messages_record){.comm = is->part ? PART : WORLD,
+                                                     .peer = is->peer,
+                                                     .tag = is->tag,
+                                                     .sent = (uint32_t)is->sent,
+                                                     .received = (uint32_t)is->received};
+    return slot;
+}
+
+/* It waits for the last message of each, too. */
+static void await(struct mpi_calls_file *f, const struct counted *is, bool sends)
+{
+    struct mpi_wait_record *w = &f->wait[0];
+    int64_t handle = 100 + w->nrequests;
+    f->request[mpi_calls_hash((uint64_t)handle)] = (struct mpi_request_record){
+        .handle = handle,
+        .is = {.slot = count(f, is),
+               .number = (uint32_t)(sends ? is->sent : is->received),
+               .sends = sends}};
+    w->request[w->nrequests++] = handle;
+}
+
+static const struct {
+    struct counted awaits[2], counts, other[2]; /* rank 0's; rank 1's */
+    bool sends, persistent, full, both;         /* both: rank 1 waits in the same way */
+    bool exits, alone;                          /* rank 1; it has not the communicator */
+    const char *sentence;
+} requests[] = {
+    {{{2, 7, 0, 2}, {1, 7, 0, 2}},
+     {2, 9, 4, 0},
+     {{0, 7, 1, 5}, {0, 8, 1, 0}},
+     .sentence =
+         "rank 0 has waited 30 s in MPI_Waitall for rank 1 (tag 7; it has sent one "
+         "with tag 8); rank 1 is running"},
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}},
+     {1, 8, 0, 1},
+     {{0, 7, 1, 5}, {0, 8, 1, 0}},
+     .sentence = "rank 0 has waited 30 s in MPI_Waitall for rank 1 (tag 7); rank 1 is "
+                 "running"},
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}},
+     {1, 8, 0, 1},
+     {{0, 7, 3, 0}, {0, 9, 0, 9}},
+     .sentence =
+         "rank 0 has waited 30 s in MPI_Waitall for rank 1 (tag 9; it has sent one "
+         "with tag 7); rank 1 is running"},
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}},
+     {1, 8, 0, 1},
+     {{0, 7, 2, 0, .part = true}, {0, 9, 1, 0}},
+     .sentence = "rank 0 has waited 30 s in MPI_Waitall for rank 1 (tag 7); rank 1 is "
+                 "running"},
+    {{{1, 7, 2, 9}, {1, 9, 1, 0}},
+     {1, 8, 0, 1},
+     {{0, 7, 0, 1}, {0, 9, 0, 1}},
+     .sends = true,
+     .sentence =
+         "rank 0 has waited 30 s in MPI_Waitall for rank 1 to receive (tag 7); rank 1 "
+         "is running"},
+    {{{1, 7, 0, 1}, {1, 9, 0, 1}},
+     {1, 8, 0, 1},
+     {{0, 5, 1, 0}},
+     .both = true,
+     .sentence =
+         "ranks 0-1 wait for each other: rank 0 has waited 30 s in MPI_Waitall for "
+         "rank 1 (tag 7; it has sent one with tag 5); rank 1 has waited 30 s in "
+         "MPI_Waitall for rank 0 (tag 7)"},
+    {{{2, 7, 0, 2}, {1, 9, 0, 1}},
+     {2, 9, 4, 0},
+     {{0, 7, 2, 0}, {0, 9, 1, 0}},
+     .exits = true,
+     .sentence =
+         "rank 0 has waited 30 s in MPI_Waitall for rank 1 (tag 9); rank 1 has exited "
+         "with status 0"},
+    {{{1, 7, 2, 0}, {1, 9, 1, 0}},
+     {1, 8, 0, 1},
+     {{0, 7, 2, 0}, {0, 9, 1, 0}},
+     .exits = true,
+     .sends = true,
+     .sentence = "rank 0 waits in MPI_Waitall; rank 1 has exited with status 0"},
+    /* nothing is known if all have been sent, some are not counted, or any may have come
+     */
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}}, {1, 8, 0, 1}, {{0, 7, 2, 0}, {0, 9, 1, 0}}},
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}}, {1, 8, 0, 1}, {{0, 5, 1, 0}}, .persistent = true},
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}}, {1, 8, 0, 1}, {{0, 5, 1, 0}}, .full = true},
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}}, {MPI_ANY, MPI_ANY, 0, 1}, {{0, 5, 1, 0}}},
+    {{{1, 7, 2, 0}, {1, 9, 1, 0}},
+     {1, 8, 0, 1},
+     {{MPI_ANY, MPI_ANY, 0, 1}},
+     .sends = true},
+    {{{1, 7, 0, 2}, {1, 9, 0, 1}}, {1, 8, 0, 1}, {{0, 5, 1, 0}}, .alone = true},
+};
+
+LOOP_TEST(requests_that_others_have_not_met, (sizeof requests / sizeof *requests))
+{
+    static struct mpi_calls_file f[2];
+    json_auto_t *ranks = json_array();
+    for (int r = 0; r < 2; r++) {
+        static const struct is computes = COMPUTES(1), waiting = RECEIVES(NOBODY);
+        record(&f[r], &computes);
+        struct mpi_comm_record comm = f[r].comm[3];
+        if (r == 0 || requests[_i].both)
+            record(&f[r], &waiting);
+        f[r].comm[3] = comm;
+        f[r].wait[0].call = row_of("MPI_Waitall");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        await(&f[0], &requests[_i].awaits[i], requests[_i].sends);
+        if (requests[_i].other[i].tag)
+            count(&f[1], &requests[_i].other[i]);
+    }
+    count(&f[0], &requests[_i].counts);
+    for (int tag = 7; requests[_i].both && tag < 9; tag++)
+        await(&f[1], &(struct counted){0, tag, 0, 1}, false);
+    f[1].uncounted = requests[_i].persistent;
+    f[1].full = requests[_i].full;
+    if (requests[_i].alone)
+        f[1].comm[3].id = PART;
+    for (int r = 0; r < 2; r++) {
+        json_t *rank = json_pack("{s:i, s:s}", "rank", r, "state", "running");
+        if (r == 1 && requests[_i].exits)
+            json_object_set_new(rank, "exited", json_string("exited with status 0"));
+        else
+            trace_of_mpi(&f[r], NOW_MS, rank);
+        json_array_append_new(ranks, rank);
+    }
+    json_auto_t *v = verdict(ranks);
+    const char *sentence = requests[_i].sentence;
+    ck_assert_str_eq(
+        json_string_value(json_array_get(json_object_get(v, "sentences"), 0)),
+        sentence ? sentence
+                 : "rank 0 waits in MPI_Waitall; rank 1 has not arrived: it is running");
+}
+
 static json_int_t idle_of(const struct is *is, const char *key)
 {
     json_t *ranks = json_array();

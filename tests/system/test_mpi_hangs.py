@@ -54,7 +54,7 @@ class Programs:
                                   r"ranks (0,2|2,0) \(1 x MPI_INT\).*; rank 2 has not arrived: it is ")
 
     def test_no_hang(self):
-        for what, np in ("both", 3), ("threads", 2):
+        for what, np in ("both", 3), ("threads", 2), ("numbered", 3):
             with self.subTest(what):
                 launched = self.launch(self.program, what, np=np)
                 launched.wait(self.deadline)
@@ -75,6 +75,14 @@ class Programs:
         said = self.hang(self.program, "circle")
         self.assertRegex(said[0], r"^ranks 0-3 wait for each other: rank 0 has waited \d+ s in MPI_Recv for rank 1 "
                                   r"\(tag 7\)")
+
+    def test_requests_of_messages(self):
+        said = self.hang(self.program, "tag")
+        self.assertIn("rank 2 has not arrived: it is waiting in MPI_Waitall for rank 1 (tag 10; it has sent one with tag 9)",
+                      said[0])
+        said = self.hang(self.program, "leave")
+        self.assertRegex(said[0], r"^\d of 4 ranks ha(s|ve) waited \d+ s in MPI_Barrier #\d of MPI_COMM_WORLD")
+        self.assertRegex(said[0], r"MPI_Waitall for rank 1 \(tag (10|2000)\)")
 
     def test_a_message_that_has_not_come(self):
         """Others may compute: no hang; but a report names the rank."""

@@ -10,8 +10,7 @@ enum { SHOWN = 3 }; /* ranks of a circle */
 static long peer_of(const struct job_view *j, size_t i)
 {
     const struct view *v = &j->ranks[i];
-    const json_t *peer = message_peer(v);
-    json_int_t number = peer && !v->gone && !stopped(v) ? json_integer_value(peer) : -1;
+    json_int_t number = !v->gone && !stopped(v) ? v->awaited.peer : -1;
     return number >= 0 && (size_t)number < j->n ? (long)number : -1;
 }
 

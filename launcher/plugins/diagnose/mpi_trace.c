@@ -95,14 +95,56 @@ static json_t *array_in(json_t *rank, const char *key)
     return json_object_get(rank, key);
 }
 
-/* Of the main thread: others may do nothing else than wait for requests. */
-static void note_message(const struct mpi_wait_record *w, int64_t now_ms, json_t *rank)
+enum { COUNTS_MAX = 256 };
+
+static void print_id(uint64_t comm, char id[static 32])
 {
-    json_t *message = json_pack("{s:s, s:I}", "op", call_name(w->call), "age_ms",
-                                age_ms(w->at_ms, now_ms));
-    if (w->peer >= 0) {
-        json_object_set_new(message, "peer", json_integer(w->peer));
-        json_object_set_new(message, "tag", json_integer(w->tag));
+    snprintf(id, 32, "mpi-%llx", (unsigned long long)comm);
+}
+
+static void note_counts(const struct mpi_calls_file *f, uint64_t comm, json_t *group,
+                        size_t *n)
+{
+    for (const struct mpi_messages_record *m = f->messages;
+         m < f->messages + MPI_CALLS_SLOTS && !f->uncounted; m++) {
+        if (m->comm == comm && ++*n <= COUNTS_MAX)
+            json_array_append_new(array_in(group, "messages"),
+                                  json_pack("[i, i, I, I]", m->peer, m->tag,
+                                            (json_int_t)m->sent,
+                                            (json_int_t)m->received));
+    }
+}
+
+static void note_awaited(const struct mpi_calls_file *f,
+                         const struct mpi_message_record *is, int peer, int tag,
+                         json_t *awaits)
+{
+    char id[32] = "";
+    if (is->number > 0 && is->slot < MPI_CALLS_SLOTS) {
+        const struct mpi_messages_record *m = &f->messages[is->slot];
+        print_id(m->comm, id);
+        peer = m->peer;
+        tag = m->tag;
+    }
+    if (peer >= 0)
+        json_array_append_new(awaits, json_pack("[s, i, i, I, b]", id, peer, tag,
+                                                (json_int_t)is->number, is->sends != 0));
+}
+
+/* Of the main thread: others may do nothing else than wait for requests. */
+static void note_message(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
+{
+    const struct mpi_wait_record *w = &f->wait[0];
+    json_t *message =
+               json_pack("{s:s, s:I, s:I}", "op", call_name(w->call), "age_ms",
+                         age_ms(w->at_ms, now_ms), "requests", (json_int_t)w->nrequests),
+           *awaits = array_in(message, "awaits");
+    note_awaited(f, &w->is, w->peer, w->tag, awaits);
+    for (uint32_t i = 0; i < w->nrequests && i < MPI_CALLS_WAITED; i++) {
+        const struct mpi_request_record *r =
+            &f->request[mpi_calls_hash((uint64_t)w->request[i])];
+        if (r->handle == w->request[i])
+            note_awaited(f, &r->is, -1, 0, awaits);
     }
     json_object_set_new(rank, "message", message);
 }
@@ -113,17 +155,20 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
         f->threads != MPI_CALLS_THREADS)
         return;
     json_t *groups = array_in(rank, "groups"), *calls = array_in(rank, "calls");
+    size_t n = 0;
     json_object_set_new(rank, "mpi", json_string(f->partly ? "partly" : "recorded"));
     for (const struct mpi_comm_record *r = f->comm; r < f->comm + MPI_CALLS_COMMS; r++) {
         char id[32];
         if (r->id == 0)
             continue;
-        snprintf(id, sizeof id, "mpi-%llx", (unsigned long long)r->id);
+        print_id(r->id, id);
         OWNED char *text = text_of_comm(r);
-        json_array_append_new(
-            groups, json_pack("{s:s, s:s, s:o, s:b, s:I, s:I}", "id", id, "text", text,
-                              "ranks", ranks_of(r), "all", r->all != 0, "entered",
-                              (json_int_t)r->entered, "done", (json_int_t)r->done));
+        json_t *group =
+            json_pack("{s:s, s:s, s:o, s:b, s:I, s:I}", "id", id, "text", text, "ranks",
+                      ranks_of(r), "all", r->all != 0, "entered", (json_int_t)r->entered,
+                      "done", (json_int_t)r->done);
+        note_counts(f, r->id, group, &n);
+        json_array_append_new(groups, group);
         if (r->waited.number > 0)
             json_array_append_new(calls, call_of(r, &r->waited, id, now_ms));
         if (r->last.number > 0)
@@ -135,5 +180,8 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
     if (last_ms > 0)
         json_object_set_new(rank, "message_ms", json_integer(age_ms(last_ms, now_ms)));
     if (f->wait[0].in)
-        note_message(&f->wait[0], now_ms, rank);
+        note_message(f, now_ms, rank);
+    if (!f->uncounted)
+        json_object_set_new(rank, "counted",
+                            json_string(f->full || n > COUNTS_MAX ? "some" : "all"));
 }

@@ -120,17 +120,22 @@ void print_line(const struct place *at, FILE *f)
     place_print(&line, f);
 }
 
-const json_t *message_peer(const struct view *v)
-{
-    return json_object_get(json_object_get(v->is, "message"), "peer");
-}
-
 void print_peer(const struct view *v, FILE *f)
 {
-    const json_t *peer = message_peer(v);
-    if (peer)
-        fprintf(f, " for rank %lld (tag %lld)", (long long)json_integer_value(peer),
-                (long long)int_of(json_object_get(v->is, "message"), "tag"));
+    const struct awaited *m = &v->awaited;
+    if (m->peer < 0)
+        return;
+    fprintf(f, " for rank %lld%s", (long long)m->peer, m->sends ? " to receive" : "");
+    if (m->tag < 0)
+        return;
+    fprintf(f, " (tag %lld", (long long)m->tag);
+    if (m->stray_tag >= 0)
+        fprintf(f, "; it has sent one with tag %lld", (long long)m->stray_tag);
+    if (m->stray_group) {
+        fputs(" in ", f);
+        print_group(m->stray_group, f);
+    }
+    fputc(')', f);
 }
 
 /* "in load() at data.py:10 (sleeping)", "stopped (SIGSTOP)", ... */
@@ -154,6 +159,12 @@ static void print_whereabouts(const struct view *v, FILE *f)
     }
 }
 
+static bool same_message(const struct awaited *a, const struct awaited *b)
+{
+    return a->peer == b->peer && a->tag == b->tag && a->sends == b->sends &&
+           a->stray_tag == b->stray_tag && a->stray_group == b->stray_group;
+}
+
 static bool alike(const struct view *a, const struct view *b)
 {
     if (a->gone || b->gone)
@@ -161,8 +172,7 @@ static bool alike(const struct view *a, const struct view *b)
     if (stopped(a) || stopped(b))
         return stopped(a) && stopped(b);
     if (!a->at.op != !b->at.op || (a->at.op && strcmp(a->at.op, b->at.op) != 0) ||
-        (message_peer(a) != message_peer(b) &&
-         !json_equal(message_peer(a), message_peer(b))))
+        !same_message(&a->awaited, &b->awaited))
         return false;
     if (a->at.function || b->at.function)
         return place_equal(&a->at, &b->at);

@@ -12,6 +12,15 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* A message of MPI that a rank waits for: an element of "awaits" (mpi_trace.h). */
+struct awaited {
+    const char *group;            /* its id */
+    json_int_t peer, tag, number; /* peer -1: none is known */
+    bool sends;
+    json_int_t stray_tag; /* peers.h; -1: none */
+    const json_t *stray_group;
+};
+
 struct view {
     const json_t *is;
     int rank;
@@ -20,6 +29,7 @@ struct view {
     bool timed_out;      /* it had waited, and has failed */
     bool awaits, absent; /* of a group: it waits; others wait for it */
     bool unrecorded;     /* hidden in a group */
+    struct awaited awaited;
     /* in the group that is examined */
     bool member, known;       /* it is one, its numbers are known */
     bool hidden;              /* it may be one, but does not record this */
@@ -63,8 +73,6 @@ void print_line(const struct place *at, FILE *f);
 
 /* " for rank 1 (tag 7)", if it waits for a message of a known rank. */
 void print_peer(const struct view *v, FILE *f);
-const json_t *
-message_peer(const struct view *v); /* its number, borrowed; NULL: unknown */
 
 /* "rank 1 on node2 has not arrived: it is ..." for each place; without a verb (NULL)
  * "rank 1 on node2 is ...". */

@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/group_order.h"
 #include "launcher/plugins/diagnose/messages.h"
+#include "launcher/plugins/diagnose/peers.h"
 #include "launcher/plugins/diagnose/sentence.h"
 
 #include <stdint.h>
@@ -516,6 +517,7 @@ json_t *verdict(const json_t *ranks)
 {
     struct job_view j = {.sentences = json_array(), .culprits = json_array()};
     open_views(&j, ranks);
+    find_peers(&j);
     find_order(&j);
     each_group(&j, find_mismatch);
     if (!j.kind)

@@ -93,6 +93,26 @@ static void wait_for_both(void)
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
 }
 
+/* Steps of an exchange with the neighbours. In the third, rank 1 sends with another tag, or
+ * goes on without having received; `number`: a tag of its own for each step. */
+static void exchange(const char *what, bool number)
+{
+    int left = (rank + size - 1) % size, right = (rank + 1) % size, from[2];
+    for (int step = 0; step < (number ? 1200 : 4); step++) {
+        MPI_Request requests[4];
+        bool wrong = rank == 1 && step == 2;
+        int tag = number ? step : 0;
+        MPI_Irecv(&from[0], 1, MPI_INT, left, 10 + tag, MPI_COMM_WORLD, &requests[0]);
+        MPI_Irecv(&from[1], 1, MPI_INT, right, 2000 + tag, MPI_COMM_WORLD, &requests[1]);
+        MPI_Isend(&rank, 1, MPI_INT, right, wrong && strcmp(what, "tag") == 0 ? 9 : 10 + tag, MPI_COMM_WORLD,
+                  &requests[2]);
+        MPI_Issend(&rank, 1, MPI_INT, left, 2000 + tag, MPI_COMM_WORLD, &requests[3]);
+        if (wrong && strcmp(what, "leave") == 0)
+            MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
+    }
+}
+
 /* The first request ends by tests: its handle may be used again for what waits. */
 static void begin_and_wait(MPI_Comm half)
 {
@@ -168,6 +188,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "circle") == 0)
         receive((rank + 1) % size);
+    if (strcmp(what, "tag") == 0 || strcmp(what, "leave") == 0)
+        exchange(what, false);
+    if (strcmp(what, "numbered") == 0)
+        exchange(what, true);
     if (strcmp(what, "message") == 0) {
         if (rank == 0)
             receive(1);

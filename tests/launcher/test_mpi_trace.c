@@ -105,6 +105,7 @@ static json_t *trace_of(int rank, const struct is *is)
                          "exited with status 0");
     json_t *o = json_pack("{s:i, s:s, s:s}", "rank", rank, "host", "a", "state",
                           is->stopped ? "stopped" : "running");
+    json_object_set_new(o, "stopped", json_boolean(is->stopped));
     record(&f, is);
     trace_of_mpi(&f, NOW_MS, o);
     return o;
@@ -381,6 +382,9 @@ TEST(who_is_blocked)
     ck_assert_int_eq(idle_of(all, "blocked"), 4);
     ck_assert_int_eq(idle_of(all, "known"), 4);
     ck_assert_int_eq(idle_of(all, "idle_ms"), NOW_MS - ENTERED_MS);
+    const struct is halted[RANKS] = {RECEIVES(1), STOPPED(1), HALTED(0), COMPUTES(1)};
+    ck_assert_int_eq(idle_of(halted, "blocked"), 2);
+    ck_assert_int_eq(idle_of(halted, "stopped"), 1);
 }
 
 /* A thread that only waits does not make its rank wait, but what it does is progress. */

@@ -249,6 +249,7 @@ static struct subject *begin(const char *folder, const struct collect_rank *rank
         char state = proc_state(s->target);
         if (state == 'T' || state == 't') {
             no_stacks(s, "it is stopped");
+            json_object_set_new(s->out, "stopped", json_true());
             continue;
         }
         if (part != COLLECT_STACKS)
@@ -324,7 +325,7 @@ static void note_age(const json_t *of, json_int_t *idle_ms)
 
 json_t *collect_idle(json_t *ranks)
 {
-    json_int_t idle_ms = -1, waiting = 0, known = 0, blocked = 0;
+    json_int_t idle_ms = -1, waiting = 0, known = 0, blocked = 0, stopped = 0;
     const json_t *rank, *call;
     size_t i, k;
     json_array_foreach (ranks, i, rank) {
@@ -342,9 +343,10 @@ json_t *collect_idle(json_t *ranks)
         }
         waiting += waits;
         blocked += waits || message;
+        stopped += !waits && !message && is_true(rank, "stopped");
         known += making || json_object_get(rank, "groups");
     }
     json_decref(ranks);
-    return json_pack("{s:I, s:I, s:I, s:I}", "idle_ms", idle_ms, "waiting", waiting,
-                     "known", known, "blocked", blocked);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "idle_ms", idle_ms, "waiting", waiting,
+                     "known", known, "blocked", blocked, "stopped", stopped);
 }

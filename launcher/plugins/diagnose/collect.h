@@ -29,9 +29,10 @@ enum collect_part {
 json_t *collect(const char *folder, const struct collect_rank *ranks, size_t n,
                 enum collect_part part);
 
-/* Of such an array (taken over): {"idle_ms", "waiting", "known", "blocked"}: how long ago
- * a rank has last entered a collective or a wait for a message, how many ranks wait in a
- * collective, of how many this is known, and how many wait in either. */
+/* Of such an array (taken over): {"idle_ms", "waiting", "known", "blocked", "stopped"}: how
+ * long ago a rank has last entered a collective or a wait for a message, how many ranks
+ * wait in a collective, of how many this is known, how many wait in either, and how many
+ * others are stopped by a signal or a debugger. */
 json_t *collect_idle(json_t *ranks);
 
 #endif

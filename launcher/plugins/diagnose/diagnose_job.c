@@ -158,7 +158,7 @@ static bool has_related(const struct job *j)
 }
 
 /* All brief answers are there (collect_idle()). Ranks wait for messages in healthy jobs,
- * too, while others compute: only if all of them wait is that a hang. Time in which we
+ * too, while others compute: it is a hang if all others are stopped. Time in which we
  * did not run is no part of --hang-after: the ranks were stopped as well, perhaps. */
 static void evaluate_brief(struct diagnose *d)
 {
@@ -166,7 +166,7 @@ static void evaluate_brief(struct diagnose *d)
     int64_t late_ms = heartbeat_late_ms(d->j->beats.heartbeat),
             stopped_ms = late_ms - d->late_ms;
     bool waiting = false;
-    json_int_t blocked = 0;
+    json_int_t blocked = 0, stopped = 0;
     for (size_t i = 0; i < d->j->alloc->nnodes; i++) {
         struct evbuffer *text = d->answers[i].text;
         size_t n = text ? evbuffer_get_length(text) : 0;
@@ -177,11 +177,13 @@ static void evaluate_brief(struct diagnose *d)
             idle_ms = idle < idle_ms ? idle : idle_ms;
         waiting |= int_of(o, "waiting") > 0;
         blocked += int_of(o, "blocked");
+        stopped += int_of(o, "stopped");
     }
     drop_answers(d);
     d->late_ms = late_ms;
     bool hangs = idle_ms != INT64_MAX && is_hang(d, idle_ms, stopped_ms, &left_ms);
-    waiting |= blocked == d->j->plan->nranks && !has_related(d->j);
+    waiting |=
+        blocked > 0 && blocked + stopped == d->j->plan->nranks && !has_related(d->j);
     if ((hangs && waiting) || is_hang(d, longest_wait_ms(d), stopped_ms, &left_ms)) {
         d->reported_ms = now_ms();
         inquire(d, REASON_HANG);

@@ -1,6 +1,7 @@
 /* mpi_hang.c WHAT: ranks of MPI of which some wait for ever; "none": all end after a while. */
 #include <mpi.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,6 +193,11 @@ int main(int argc, char **argv)
         exchange(what, false);
     if (strcmp(what, "numbered") == 0)
         exchange(what, true);
+    if (strcmp(what, "stopped") == 0) {
+        if (rank == 1)
+            raise(SIGSTOP);
+        receive(1);
+    }
     if (strcmp(what, "message") == 0) {
         if (rank == 0)
             receive(1);

@@ -195,6 +195,10 @@ static const struct {
      "cycle",
      "rank 0 waits for itself: rank 0 has waited 30 s in MPI_Recv for rank 0 (tag 7)",
      "[0]"},
+    {{RECEIVES(1), RECEIVES(2), RECEIVES(NOBODY), RECEIVES(0)},
+     "absent",
+     "rank 1 has waited 30 s in MPI_Recv for rank 2 (tag 7); rank 2 is waiting in MPI_Recv",
+     "[2]"},
     /* any would do, or one that the job does not have: only by what they are in */
     {{RECEIVES(NOBODY), RECEIVES(9), RECEIVES(NOBODY), COMPUTES(1)},
      "absent",

@@ -25,14 +25,16 @@ static void print_wait(const struct view *v, FILE *f)
     print_line(&v->at, f);
 }
 
-static bool find_awaited(struct job_view *j)
+/* With `ends` also those for which others wait, and of which only the call is known. */
+static bool find_awaited(struct job_view *j, bool ends)
 {
     bool *awaited = marks(j);
     size_t n = 0, first = 0, nwait = 0;
     for (size_t i = j->n; i-- > 0;) {
         long peer = peer_of(j, i);
         const struct view *v = peer >= 0 ? &j->ranks[peer] : NULL;
-        if (!v || (v->at.op && !v->gone && !stopped(v)))
+        bool in_call = v && v->at.op && !v->gone && !stopped(v);
+        if (!v || (in_call && !(ends && peer_of(j, (size_t)peer) < 0)))
             continue;
         n += !awaited[peer];
         awaited[peer] = true;
@@ -88,6 +90,9 @@ static void find_circle(struct job_view *j)
 
 void find_messages(struct job_view *j)
 {
-    if (!find_awaited(j))
-        find_circle(j);
+    if (find_awaited(j, false))
+        return;
+    find_circle(j);
+    if (!j->kind)
+        find_awaited(j, true);
 }

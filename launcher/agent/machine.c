@@ -3,8 +3,10 @@
 
 #include "common/affinity.h"
 #include "common/duration.h"
+#include "common/fnv.h"
 #include "common/lookup.h"
 #include "common/mem.h"
+#include "common/read_start.h"
 #include "common/sock.h"
 #include "launcher/place/bind.h"
 
@@ -14,8 +16,26 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* A hash of this machine and its GPUs: two nodes with the same one are one host. The
+ * containers of a machine are hosts of their own. */
+static uint64_t gpus_id(void)
+{
+    char boot[64];
+    struct stat net = {0}, pids = {0};
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (topo_gpus() == 0 || stat("/proc/self/ns/net", &net) < 0 ||
+        stat("/proc/self/ns/pid", &pids) < 0)
+        return 0;
+    read_start("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    OWNED char *text = xasprintf("%s net %lu pid %lu gpus %s", boot, net.st_ino,
+                                 pids.st_ino, visible ? visible : "all");
+    return fnv1a(FNV1A, text, strlen(text));
+}
 
 void machine_describe(int fd, struct msg_hello *m)
 {
@@ -27,6 +47,7 @@ void machine_describe(int fd, struct msg_hello *m)
         .hostname = xstrdup(host),
         .ncpus = (uint32_t)affinity_cpus_here(),
         .ngpus = (uint32_t)topo_gpus(),
+        .gpus_id = gpus_id(),
     };
     struct sockaddr_storage ss;
     socklen_t len = sizeof ss;

@@ -80,6 +80,35 @@ static void fail(struct job *j, size_t node)
     job_fail_text(j, CAUSE_CANNOT, EXIT_CANNOT_START, text);
 }
 
+static int by_gpus(const void *a, const void *b)
+{
+    const struct job_node *x = *(const struct job_node *const *)a;
+    const struct job_node *y = *(const struct job_node *const *)b;
+    uint64_t p = x->hello.gpus_id, q = y->hello.gpus_id;
+    return p != q ? (p > q) - (p < q) : (x > y) - (x < y);
+}
+
+/* One host under two names is two nodes. Without GPUs nothing is wrong with that: several
+ * hosts are simulated so. Instances that were started separately may want it. */
+static void warn_of_shared_gpus(const struct job *j)
+{
+    OWNED const struct job_node **nodes = xcalloc(j->alloc->nnodes, sizeof *nodes);
+    size_t n = 0;
+    EACH_NODE (j, node) {
+        if (node->place >= 0 && node->hello.gpus_id && !j->peers)
+            nodes[n++] = node;
+    }
+    qsort(nodes, n, sizeof *nodes, by_gpus);
+    for (size_t i = 1; i < n; i++) {
+        const char *one = nodes[i - 1]->host->name, *other = nodes[i]->host->name;
+        if (nodes[i]->hello.gpus_id == nodes[i - 1]->hello.gpus_id)
+            log_warn(
+                "'%s' and '%s' are one host: both have a rank with LOCAL_RANK 0, which "
+                "use the same GPU; name it once, with all its slots",
+                one, other);
+    }
+}
+
 /* Every agent has joined: the ranks can be placed, if they are not yet. */
 static void job_place(struct job *j)
 {
@@ -98,6 +127,7 @@ static void job_place(struct job *j)
         job_fail_text(j, CAUSE_CANNOT, code, xstrdup(err.text));
         return;
     }
+    warn_of_shared_gpus(j);
     job_warn_spares(j);
     job_move(j, JOB_PREPARING, "every agent has joined");
     job_prepare(j);

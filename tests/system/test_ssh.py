@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from fake_ssh import FAKE_SSH, SshTest
-from launch import main, wait_until, wait_until_settled
+from launch import main, needs_gpus, wait_until, wait_until_settled
 from terminal import OnTerminal
 
 # Passes on what ddprun writes to the agent, but no address by which it is reached.
@@ -52,6 +52,19 @@ class Ssh(SshTest):
         self.assertEqual(
             sorted(self.started()), [("launcher", "n1"), ("launcher", "n2"), ("launcher", "n3")]
         )
+
+    @needs_gpus
+    def test_one_host_under_two_names(self):
+        """Ranks with the same LOCAL_RANK would use the same GPU."""
+        warning = ("ddprun: warning: 'n2' and 'n3' are one host: both have a rank with LOCAL_RANK 0, which use the "
+                   "same GPU; name it once, with all its slots\n")
+        ssh = self.write("own-gpus", f'#!/bin/sh\ncase "$*" in *" n1 "*) export CUDA_VISIBLE_DEVICES=1; esac\n'
+                                     f'exec {self.ssh} "$@"\n', 0o755)
+        for hosts, err in ("n1:1,n2:1,n3:1", warning), ("n1:1,n2:2", ""):
+            run = self.run_to_end("--ssh", ssh, "-H", hosts, "true", env={"FAKE_LOG": self.log},
+                                  command=self.with_gpus())
+            self.assert_ended(run, 0)
+            self.assertEqual(run.err, err)
 
     def test_tree(self):
         names = [f"n{i}" for i in range(1, 8)]

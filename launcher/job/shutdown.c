@@ -10,8 +10,16 @@
 
 #include <signal.h>
 
-/* ms for agents to exit; and how much longer than its own steps an agent may take */
-enum { LEAVE_MS = 3000, AGENT_LATE_MS = 3000 };
+/* ms for agents to exit; and how much longer than its own steps an agent may take. After
+ * a second Ctrl-C: to exit; and for an agent that has stopped to answer, which ends its
+ * ranks when it goes on and finds its link closed. */
+enum { LEAVE_MS = 3000, AGENT_LATE_MS = 3000, LEAVE_KILLED_MS = 1000, SILENT_MS = 3000 };
+
+/* Since a second Ctrl-C. */
+static bool is_killing(const struct job *j)
+{
+    return j->ending.urgent && j->ending.sig == SIGKILL;
+}
 
 static int exit_code(const struct job *j)
 {
@@ -94,6 +102,8 @@ void job_check_flushing(struct job *j)
 
 int64_t job_limit_terminating(const struct job *j)
 {
+    if (is_killing(j) && !j->ending.silent_lost)
+        return SILENT_MS;
     return grace_longest_ms(j->ending.sig, j->ending.grace_ms) + AGENT_LATE_MS;
 }
 
@@ -105,7 +115,7 @@ int64_t job_limit_draining(const struct job *j)
 
 int64_t job_limit_leaving(const struct job *j)
 {
-    return LEAVE_MS;
+    return is_killing(j) ? LEAVE_KILLED_MS : LEAVE_MS;
 }
 
 int64_t job_limit_flushing(const struct job *j)
@@ -120,6 +130,8 @@ enum { LATE_MS = 100 };
  * (heartbeat.c). */
 void job_late_ending(struct job *j)
 {
+    bool only_silent = is_killing(j) && !j->ending.silent_lost;
+    j->ending.silent_lost |= only_silent;
     int64_t more_ms = 0, limit_ms = j->state == JOB_DRAINING ? job_limit_draining(j)
                                                              : job_limit_terminating(j);
     enum job_state state = j->state;
@@ -127,9 +139,15 @@ void job_late_ending(struct job *j)
         struct job_node *n = &j->nodes[i];
         if (!job_node_connected(n) || n->ended)
             continue;
-        int64_t left_ms = j->ending.urgent ? 0 : limit_ms - n->silence.heard_for_ms;
+        bool silent = only_silent && n->silence.silent_ms >= SILENT_MS / 2;
+        int64_t left_ms = silent             ? 0
+                          : only_silent      ? limit_ms - SILENT_MS
+                          : j->ending.urgent ? 0
+                                             : limit_ms - n->silence.heard_for_ms;
         if (left_ms <= 0)
-            job_node_lost(j, i, "its agent does not stop the ranks");
+            job_node_lost(j, i,
+                          silent ? "its agent does not answer"
+                                 : "its agent does not stop the ranks");
         else if (left_ms > more_ms)
             more_ms = left_ms;
     }

@@ -165,8 +165,9 @@ struct job {
         int64_t timeout_at_ms; /* when --timeout will have passed; 0: it does not run */
         int sig;               /* the first signal of the escalation */
         int64_t grace_ms;      /* time to the next one */
-        bool hurried; /* by a signal or --timeout: do not wait for a slow reader */
-        bool urgent;  /* by --timeout or a second Ctrl-C: nor for a silent agent */
+        bool hurried;     /* by a signal or --timeout: do not wait for a slow reader */
+        bool urgent;      /* by --timeout or a second Ctrl-C: nor for a silent agent */
+        bool silent_lost; /* after a second Ctrl-C: silent agents have been given up */
         bool agents_killed, agents_hang; /* after one and two limits of JOB_LEAVING */
     } ending;                            /* states.c; the agents: shutdown.c */
 

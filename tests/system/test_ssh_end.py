@@ -253,6 +253,8 @@ class SshEnd(SshTest):
         for run, code in zip(runs, (124, 130)):
             self.assert_ended(run, code)
             self.assertLess(run.seconds, 90)
+        # others that answer would have more time than this
+        self.assertIn("n1 is lost: its agent does not answer", runs[1].err)
 
 if __name__ == "__main__":
     main()

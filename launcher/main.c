@@ -15,12 +15,14 @@
 #include "launcher/contract.h"
 #include "launcher/job/dryrun.h"
 #include "launcher/job/job.h"
+#include "launcher/job/signals.h"
 #include "launcher/peer/local_copies.h"
 #include "launcher/peer/peer.h"
 #include "launcher/transport/child.h"
 #include "launcher/transport/program.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,6 +172,7 @@ static int exec_tool(const char *name, char **argv)
     OWNED char *path = installed_file(INSTALLED_PROGRAM, name, X_OK);
     OWNED char *self = realpath("/proc/self/exe", NULL);
     argv[0] = self ? self : argv[0];
+    child_signals_reset();
     if (path)
         execv(path, argv);
     if (path)
@@ -192,9 +195,10 @@ int main(int argc, char **argv)
 {
     struct opts opts;
     struct ddp_err err;
+    signals_hold();
     mem_init();
     stdout_reserve(O_RDONLY); /* a write to stdout fails, as it would have */
-    child_signals_reset();
+    signal(SIGCHLD, SIG_DFL); /* else exit statuses are lost */
     int rc = cli_parse(argc, argv, &opts, &err), code = 0;
     if (rc < 0) {
         code = failed(&err, EXIT_USAGE);

@@ -37,16 +37,11 @@ void ext_signals_ends(sigset_t *set)
         sigaddset(set, ends[i]);
 }
 
-static void block_ends(int how)
+void ext_signals_hold(void)
 {
     sigset_t set;
     ext_signals_ends(&set);
-    sigprocmask(how, &set, NULL);
-}
-
-void ext_signals_hold(void)
-{
-    block_ends(SIG_BLOCK);
+    sigprocmask(SIG_BLOCK, &set, NULL);
     for (size_t i = 0; i < ARRAY_LEN(warnings); i++)
         signal(warnings[i], SIG_IGN);
 }
@@ -62,7 +57,11 @@ struct ext_signals *ext_signals_create(struct loop *loop,
             o->events[i] =
                 loop_watch(loop, ends[i], EV_SIGNAL | EV_PERSIST, on_signal, o);
     }
-    block_ends(SIG_UNBLOCK);
+    sigset_t held; /* by us, and by a launcher before it has forked us */
+    ext_signals_ends(&held);
+    for (size_t i = 0; i < ARRAY_LEN(warnings); i++)
+        sigaddset(&held, warnings[i]);
+    sigprocmask(SIG_UNBLOCK, &held, NULL);
     return o;
 }
 

@@ -83,6 +83,12 @@ static void on_end_signal(int sig, void *arg)
 static void on_pass_signal(int sig, void *arg)
 {
     struct job *j = arg;
+    bool harmless = sig == SIGWINCH || sig == SIGURG || sig == SIGSTOP || sig == SIGCONT;
+    if (j->spawned_ns == 0 && !harmless) { /* no rank can have a handler for it */
+        job_say(j, "ddprun: note: %s was not passed on: not all ranks have been started",
+                signal_name(sig));
+        return;
+    }
     JOB_HOOKS(j, pass_signal, sig);
     if (sig == SIGWINCH && job_send_window(j)) /* its pseudo-terminal sends the signal */
         return;

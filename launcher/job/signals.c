@@ -100,6 +100,26 @@ static bool ignored(int sig)
     return sigaction(sig, NULL, &sa) == 0 && sa.sa_handler == SIG_IGN;
 }
 
+static void mask(int how, enum meaning meaning)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_LEN(table); i++)
+        if (table[i].meaning == meaning)
+            sigaddset(&set, table[i].sig);
+    sigprocmask(how, &set, NULL);
+}
+
+void signals_hold(void)
+{
+    mask(SIG_SETMASK, MEANS_PASS);
+}
+
+void signals_block_ends(void)
+{
+    mask(SIG_BLOCK, MEANS_END);
+}
+
 struct signals *signals_create(struct loop *loop, const struct signals_events *events,
                                void *arg, struct ddp_err *err)
 {
@@ -127,23 +147,15 @@ struct signals *signals_create(struct loop *loop, const struct signals_events *e
         signals_destroy(s);
         return NULL;
     }
+    mask(SIG_UNBLOCK, MEANS_PASS);
     return s;
-}
-
-void signals_block_ends(void)
-{
-    sigset_t ends;
-    sigemptyset(&ends);
-    for (size_t i = 0; i < ARRAY_LEN(table); i++)
-        if (table[i].meaning == MEANS_END)
-            sigaddset(&ends, table[i].sig);
-    sigprocmask(SIG_BLOCK, &ends, NULL);
 }
 
 void signals_destroy(struct signals *s)
 {
     if (!s)
         return;
+    mask(SIG_BLOCK, MEANS_PASS);
     for (size_t i = 0; i < ARRAY_LEN(table); i++)
         loop_free(s->ev[i]);
     loop_close_fd(&s->sent, &s->fd);

@@ -17,11 +17,14 @@ struct signals_events {
     void (*continued)(void *arg);
 };
 
+/* Early in main(): signals that are forwarded wait for signals_create(). Other ones are
+ * not blocked, whatever our parent may have left. */
+void signals_hold(void);
 struct signals *signals_create(struct loop *loop, const struct signals_events *events,
                                void *arg, struct ddp_err *err);
 /* When the job is over: no signal may end ddprun before it returns the exit code. */
 void signals_block_ends(void);
-/* Then they have their default action, but for TSTP and CONT, which stay blocked. */
+/* Then those that end the job have their default action, and the others are blocked. */
 void signals_destroy(struct signals *s);
 
 #endif

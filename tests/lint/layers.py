@@ -56,7 +56,7 @@ MAY = {
                       ("job/peers.h", "job/signals.h", "agent", "transport", "alloc", "link",
                        "envfwd.h", "opts.h")] + BASE,
     "launcher/main": ["launcher/" + name for name in
-                      ("peer", "job/job.h", "job/dryrun.h", "transport", "alloc", "cli",
+                      ("peer", "job/job.h", "job/signals.h", "job/dryrun.h", "transport", "alloc", "cli",
                        "contract.h", "opts.h")] + BASE,
     # programs of their own; a size of a series may be a batch job
     "launcher/tools": ["launcher/cli", "launcher/opts.h"] + BASE,

@@ -364,6 +364,45 @@ LOOP_TEST(requests_that_others_have_not_met, (sizeof requests / sizeof *requests
                  : "rank 0 waits in MPI_Waitall; rank 1 has not arrived: it is running");
 }
 
+/* Rank 0 waits for messages that neither rank 1 nor rank 2 has sent; rank 1 is `other`.
+ */
+static void expect_awaited(const struct is *other, bool one, const char *part)
+{
+    static struct mpi_calls_file f[3];
+    const struct is is[] = {RECEIVES(NOBODY), *other, COMPUTES(1)};
+    json_auto_t *ranks = json_array();
+    for (int r = 0; r < 3; r++) {
+        json_t *rank = json_pack("{s:i, s:s}", "rank", r, "state",
+                                 is[r].stopped ? "stopped" : "running");
+        record(&f[r], &(struct is)COMPUTES(1));
+        struct mpi_comm_record comm = f[r].comm[3];
+        record(&f[r], &is[r]);
+        f[r].comm[3] = comm;
+        if (r == 0) {
+            f[r].wait[0].call = row_of("MPI_Waitall");
+            await(&f[r], &(struct counted){1, 7, 0, 1}, false);
+            if (!one)
+                await(&f[r], &(struct counted){2, 7, 0, 1}, false);
+        }
+        f[1].uncounted = one;
+        trace_of_mpi(&f[r], NOW_MS, rank);
+        json_array_append_new(ranks, rank);
+    }
+    json_auto_t *v = verdict(ranks);
+    const char *sentence =
+        json_string_value(json_array_get(json_object_get(v, "sentences"), 0));
+    ck_assert_msg(strstr(sentence, part), "%s", sentence);
+}
+
+TEST(which_of_several_requests)
+{
+    const struct is receives = RECEIVES(2), stopped = HALTED(2), computes = COMPUTES(1);
+    expect_awaited(&receives, false, "MPI_Waitall for rank 2 (tag 7)");
+    expect_awaited(&stopped, false, "MPI_Waitall for rank 1 (tag 7)");
+    expect_awaited(&computes, false, "MPI_Waitall for rank 1 (tag 7)");
+    expect_awaited(&computes, true, "MPI_Waitall for rank 1 (tag 7)");
+}
+
 static json_int_t idle_of(const struct is *is, const char *key)
 {
     json_t *ranks = json_array();

@@ -88,7 +88,7 @@ struct ddp_group_options {
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes;      /* for ddp_arena_alloc(), the same on all ranks of a host:
                                 the first one's counts; 0: 64 MiB of address space */
-    /* NULL: choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
+    /* NULL, "shm", "shm+tcp": choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
      * "mpi": by the MPI that the process runs under, which then also assigns the ranks.
      * The library detects failures beside NCCL and MPI, so errors are as above, but with
      * MPI the buffers of an operation that has failed may still be written to, only the

@@ -71,7 +71,11 @@ TEST(nonsense_is_refused)
         ddp_group_init(&(struct ddp_group_options){.rank = 0, .backend = "ib"}, &err));
     ck_assert_str_eq(
         err.text,
-        "unknown backend 'ib': 'shm', 'tcp', 'mpi', 'nccl', or none to let it be chosen");
+        "unknown backend 'ib': 'shm', 'tcp', 'shm+tcp', 'mpi', 'nccl', or none to let it be chosen");
+    g = ddp_group_init(&(struct ddp_group_options){.rank = -1, .backend = "shm+tcp"},
+                       &err);
+    ck_assert_msg(g, "%s", err.text);
+    ddp_group_destroy(g);
     ck_assert_ptr_null(
         ddp_group_init(&(struct ddp_group_options){.rank = 2, .size = 2}, &err));
     ck_assert_str_eq(err.text, "rank 2 in a group of 2");

@@ -90,20 +90,22 @@ const struct backend *backend_of_layout(const struct layout *l)
     return l->nhosts == l->size ? &backend_tcp : &backend_hier;
 }
 
-/* NULL: chosen by the layout. "shm" and "tcp" are preferences. */
+/* NULL: chosen by the layout. "shm", "tcp" and "shm+tcp" are preferences. */
 static int choose(const char *name, const struct backend **backend, struct ddp_err *err)
 {
-    if (!name || strcmp(name, "tcp") == 0 || strcmp(name, "shm") == 0)
+    if (!name || strcmp(name, "tcp") == 0 || strcmp(name, "shm") == 0 ||
+        strcmp(name, "shm+tcp") == 0)
         return 0;
     *backend = strcmp(name, "nccl") == 0  ? &backend_nccl
                : strcmp(name, "mpi") == 0 ? &backend_mpi
                                           : NULL;
     return *backend
                ? 0
-               : err_set(err,
-                         "unknown backend '%s': 'shm', 'tcp', 'mpi', 'nccl', or none to "
-                         "let it be chosen",
-                         name);
+               : err_set(
+                     err,
+                     "unknown backend '%s': 'shm', 'tcp', 'shm+tcp', 'mpi', 'nccl', or "
+                     "none to let it be chosen",
+                     name);
 }
 
 /* ---- joining ---- */

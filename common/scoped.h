@@ -9,7 +9,7 @@
  * returned; what is handed over is set to NULL there.
  *
  * The four functions below keep errno. They are also called for what is not a local:
- * close_fd(&x->fd) closes it if it is open.
+ * close_fd(&x->fd) closes it if it is open, and sets it to -1.
  */
 #ifndef COMMON_SCOPED_H
 #define COMMON_SCOPED_H
@@ -31,11 +31,12 @@ static inline void free_memory(void *variable)
     errno = error;
 }
 
-static inline void close_fd(const int *fd)
+static inline void close_fd(int *fd)
 {
     int error = errno;
     if (*fd >= 0)
         close(*fd);
+    *fd = -1;
     errno = error;
 }
 

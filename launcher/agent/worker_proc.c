@@ -166,10 +166,8 @@ void worker_input(struct worker_proc *w, const void *data, size_t n)
 
 void worker_close_ends(int *fds, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         close_fd(&fds[i]);
-        fds[i] = -1;
-    }
 }
 
 /* RLIMIT_CPU, at which the kernel kills a process, if it has used that much; else 0. */

@@ -59,7 +59,6 @@ void transport_proc_close_stdin(struct transport_proc *c)
     drop_input(c);
     stop_answers(c);
     close_fd(&c->in);
-    c->in = -1;
 }
 
 /* The input fits the pipe except for thousands of hosts; a package does not. */

@@ -19,7 +19,6 @@
 static int broken(struct exchange *x, struct ddp_err *err)
 {
     close_fd(&x->fd);
-    x->fd = -1;
     return err_set(err, "%s", x->why.text);
 }
 
@@ -146,7 +145,6 @@ int exchange_open(struct exchange *x, const char *host, int port, struct ddp_err
 void exchange_close(struct exchange *x)
 {
     close_fd(&x->fd);
-    x->fd = -1;
     wire_finish(&x->out);
     free(x->peer);
     x->peer = NULL;

@@ -75,8 +75,7 @@ static int open_file(const struct bootstrap *m, int flags, int *fd, char text[TE
                          "'%s' is a file of something else, or others can read it: "
                          "give the path of one that need not exist",
                          m->place);
-    close(*fd);
-    *fd = -1;
+    close_fd(fd);
     return rc;
 }
 

@@ -104,10 +104,8 @@ void hang_info_joining(const struct ddp_group *g, int size)
 void hang_info_clear(void)
 {
     pthread_mutex_lock(&lock);
-    if (calls_fd >= 0 && ftruncate(calls_fd, 0) < 0) {
-        close(calls_fd);
-        calls_fd = -1;
-    }
+    if (calls_fd >= 0 && ftruncate(calls_fd, 0) < 0)
+        close_fd(&calls_fd);
     pthread_mutex_unlock(&lock);
 }
 

@@ -158,11 +158,10 @@ VERB(recv_any, REQUEST_RECV, ANY_SOURCE, source, void *buf, size_t bytes, int ta
 
 int ddp_test(struct ddp_request *r, int *done, struct ddp_err *err)
 {
-    struct ddp_err why;
-    bool failed = !r->ended && group_poll(r->group, &r->ended, &why) < 0 && !r->ended;
+    struct ddp_err unwanted;
+    bool failed = !r->ended &&
+                  group_poll(r->group, &r->ended, err ? err : &unwanted) < 0 && !r->ended;
     *done = r->ended;
-    if (failed && err)
-        *err = why;
     if (r->ended || failed)
         give_back(r);
     return failed ? -1 : 0;

@@ -306,20 +306,14 @@ static void close_streams(struct tcp *n)
     }
 }
 
-static void close_copy(int *fd)
-{
-    close_fd(fd);
-    *fd = -1;
-}
-
 void tcp_close_copies(struct tcp *n)
 {
     close_streams(n);
     for (struct connecting *c = n->connecting; c; c = c->next)
-        close_copy(&c->fd);
+        close_fd(&c->fd);
     for (struct accepted *c = n->accepted; c; c = c->next)
-        close_copy(&c->fd);
-    close_copy(&n->listener);
+        close_fd(&c->fd);
+    close_fd(&n->listener);
 }
 
 void tcp_close_streams(struct tcp *n)

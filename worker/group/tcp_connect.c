@@ -157,7 +157,6 @@ static int attempt_failed(struct tcp *n, struct connecting **at, int why,
     char addr[64];
     struct connecting *c = *at;
     close_fd(&c->fd);
-    c->fd = -1;
     c->greeted = false;
     c->again_ms = now_ms() + c->pause_ms;
     c->pause_ms = 2 * c->pause_ms < PAUSE_MAX_MS ? 2 * c->pause_ms : PAUSE_MAX_MS;

@@ -52,7 +52,6 @@ void ras_take(struct rank_trace *t, json_t *rank)
 {
     static const char server[] = "SERVER PROTOCOL ";
     close_fd(&t->sock); /* too slow: what has come is used */
-    t->sock = -1;
     if (!t->answer)
         return;
     t->answer[t->size] = '\0';

@@ -53,7 +53,6 @@ struct pmix_proc {
 static void drop_first(struct pmix_proc *p)
 {
     close_fd(&p->first);
-    p->first = -1;
 }
 
 static void drop_listener(struct pmix_proc *p)

@@ -243,7 +243,6 @@ static void close_listeners(struct viewer *v)
 {
     close_fd(&v->ui_fd);
     close_fd(&v->metrics_fd);
-    v->ui_fd = v->metrics_fd = -1;
 }
 
 int viewer_start(struct viewer *v, struct ddp_err *err)

@@ -289,7 +289,6 @@ static void probe_stop(void *state, bool again)
     }
     p->child = 0;
     close_fd(&p->listener);
-    p->listener = -1;
     probe_close_pipe(p);
 }
 

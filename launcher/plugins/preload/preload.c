@@ -104,7 +104,6 @@ static int text_file(const char *const *first, const struct strv *env)
 static void close_go(struct preload *p)
 {
     close_fd(&p->go);
-    p->go = -1;
 }
 
 static void finish(struct preload *p, const char *why)
@@ -220,7 +219,7 @@ void preload_fork(struct preload *p, const int streams[3], int extra, const char
         sock_send_fds(p->wire, fds, (size_t)n); /* fails only if it exited: on_packet() */
     close_go(p);
     p->go = go[1];
-    const int done[] = {null, text, go[0]};
+    int done[] = {null, text, go[0]};
     for (size_t i = 0; i < ARRAY_LEN(done); i++)
         close_fd(&done[i]);
     /* no answer will follow a failed request: time out at once */

@@ -99,13 +99,13 @@ static int choose(const char *name, const struct backend **backend, struct ddp_e
     *backend = strcmp(name, "nccl") == 0  ? &backend_nccl
                : strcmp(name, "mpi") == 0 ? &backend_mpi
                                           : NULL;
-    return *backend
-               ? 0
-               : err_set(
-                     err,
-                     "unknown backend '%s': 'shm', 'tcp', 'shm+tcp', 'mpi', 'nccl', or "
-                     "none to let it be chosen",
-                     name);
+    if (*backend)
+        return 0;
+    return err_set(
+        err,
+        "unknown backend '%s': 'shm', 'tcp', 'shm+tcp', 'mpi', 'nccl', or none "
+        "to let it be chosen",
+        name);
 }
 
 /* ---- joining ---- */

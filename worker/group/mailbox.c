@@ -26,17 +26,6 @@ struct mailbox *mailbox_of(struct ddp_group *g, int rank)
     return b;
 }
 
-static void mailbox_free(struct mailbox *b)
-{
-    while (b->unexpected.first) {
-        struct ddp_request *m = b->unexpected.first;
-        b->unexpected.first = m->next;
-        free(m);
-    }
-    free(b->ahead);
-    free(b);
-}
-
 void mailboxes_drop(struct ddp_group *g)
 {
     g->npending = 0;
@@ -52,7 +41,13 @@ void mailboxes_free(struct ddp_group *g)
     while (g->mailboxes) {
         struct mailbox *b = g->mailboxes;
         g->mailboxes = b->next;
-        mailbox_free(b);
+        while (b->unexpected.first) {
+            struct ddp_request *m = b->unexpected.first;
+            b->unexpected.first = m->next;
+            free(m);
+        }
+        free(b->ahead);
+        free(b);
     }
     free(g->spare);
     free(g->mailbox);

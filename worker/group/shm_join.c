@@ -142,10 +142,9 @@ static int connect_rank(const struct shm *s, int local)
     struct sockaddr_un sa;
     socklen_t size = listener_address(s->layout->members[s->ranks[local]].token, &sa);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&sa, size) == 0)
-        return fd;
-    close_fd(&fd); /* keeps errno */
-    return -1;
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, size) < 0)
+        close_fd(&fd); /* keeps errno */
+    return fd;
 }
 
 static bool is_same_user(int conn)

@@ -63,10 +63,9 @@ int tcp_gone(const struct tcp *n, int rank, const char *how, struct ddp_err *err
 int tcp_start_connect(const struct member *m)
 {
     int fd = socket(m->addr.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, &m->addr.sa, sizeof m->addr) == 0 || errno == EINPROGRESS)
-        return fd;
-    close_fd(&fd); /* keeps errno */
-    return -1;
+    if (fd >= 0 && connect(fd, &m->addr.sa, sizeof m->addr) < 0 && errno != EINPROGRESS)
+        close_fd(&fd); /* keeps errno */
+    return fd;
 }
 
 /* BBR, where it is the system's default, is for long distances: it paces by timers,

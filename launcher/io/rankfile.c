@@ -318,13 +318,14 @@ void rankfiles_add_ranks(struct rankfiles *f, int nranks)
 
 void rankfiles_next_attempt(struct rankfiles *f, int nranks, const char *line)
 {
+    int n = nranks * (f->split ? 2 : 1);
     f->attempt++;
-    for (int i = 0; i < f->nranks * 2; i++) {
-        if (f->apart || !f->files[i]) {
-            f->files[i] = NULL;
+    if (f->apart)
+        memset(f->files, 0, (size_t)f->nranks * 2 * sizeof *f->files);
+    for (int i = 0; i < n; i++) {
+        if (!f->files[i])
             continue;
-        }
-        if (f->by_host && i < nranks * (f->split ? 2 : 1))
+        if (f->by_host)
             f->files[i] = file_of(f, i);
         queue(f, f->files[i], line, strlen(line));
     }

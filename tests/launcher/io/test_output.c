@@ -340,6 +340,22 @@ TEST(a_rank_on_another_host_has_another_file)
     free(pattern);
 }
 
+TEST(an_attempt_of_fewer_ranks_leaves_the_files_of_the_others)
+{
+    to_files();
+    char *pattern = xasprintf("%s/%%r", folder);
+    make(&(struct opts){.output_filename = pattern}, 2, true);
+    feed(0, OUT_STDOUT, "a\n");
+    feed(1, OUT_STDOUT, "b\n");
+    output_renew(output, 1, "--- 2 ---\n");
+    feed(0, OUT_STDOUT, "c\n");
+    output_renew(output, 2, "--- 3 ---\n");
+    feed(1, OUT_STDOUT, "d\n");
+    assert_wrote("0", "a\n--- 2 ---\nc\n--- 3 ---\n");
+    assert_wrote("1", "b\n--- 3 ---\nd\n");
+    free(pattern);
+}
+
 static const struct {
     rlim_t limit;
     int most;

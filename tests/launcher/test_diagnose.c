@@ -507,7 +507,7 @@ static json_t *collect_own(const char *folder)
 TEST(a_process_that_has_gone_has_a_state)
 {
     struct collect_rank gone = {0, INT_MAX};
-    json_t *ranks = collect("/nonexistent", &gone, 1, COLLECT_ALL);
+    json_t *ranks = collect("/proc/none", &gone, 1, COLLECT_ALL);
     const json_t *state = json_object_get(json_array_get(ranks, 0), "state");
     ck_assert_str_eq(json_string_value(state), "in an unknown state");
     json_decref(ranks);

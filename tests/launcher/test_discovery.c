@@ -66,7 +66,7 @@ static const struct {
     {"yes", NULL, "printed more than 4 KiB"},
     {"yes >&2", NULL, "had not ended after 0.3 s: 'y'"},
     {"sleep 1000 & echo $!", NULL, NULL}, /* it holds our pipes */
-    {"/nonexistent/x 2>/dev/null", "", "exited with status 127"},
+    {"/proc/none/x 2>/dev/null", "", "exited with status 127"},
 };
 
 struct outcome {

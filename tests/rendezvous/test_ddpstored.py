@@ -535,9 +535,9 @@ class Stored(unittest.TestCase):
             with open(path) as f:
                 Client(int(f.read())).sock.close()
             self.assertEqual(os.listdir(d), ["port"])
-        r = self.run_once("--port", "0", "--port-file", "/nonexistent/port")
+        r = self.run_once("--port", "0", "--port-file", "/proc/none/port")
         self.assertEqual(r.returncode, 125)
-        self.assertIn("cannot write the port to '/nonexistent/port'", r.stderr)
+        self.assertIn("cannot write the port to '/proc/none/port'", r.stderr)
         r = self.run_once("--port", "0", "--port-file", "/dev/null")  # not to be replaced
         self.assertEqual(r.returncode, 125)
         self.assertIn("cannot write the port to '/dev/null': it is no file", r.stderr)

@@ -296,6 +296,15 @@ class OpenMpi(Programs, Spawning, launch.LaunchTest):
         self.assert_ended(launched, 0)
         self.assertEqual(launched.out.count("hello ok on 3 ranks"), 4)
 
+    def test_a_server_of_another_version(self):
+        """As after an upgrade of the files while the job runs."""
+        ddprun = shutil.copy(launch.DDPRUN, self.folder.name)
+        self.write("ddprun-pmix", f'#!/bin/sh\nexec {os.path.dirname(launch.DDPRUN)}/ddprun-pmix 99\n', 0o755)
+        launched = self.run_to_end("-np", 2, self.program, "ring", command=[ddprun],
+                                   env={**mpi.QUICK, "TMPDIR": self.folder.name})
+        self.assert_ended(launched, 125)
+        self.assertRegex(launched.err, "(?m)^ddprun: ddprun-pmix on .* is of another version than the ddprun that runs:")
+
     def test_memory_of_the_killed_is_removed(self):
         # what MPI_Init makes before the server knows of it, under the name that it gets
         program = self.write("killed.py", (

@@ -126,6 +126,11 @@ static void on_exit_status(pid_t pid, int status, int64_t at_ns,
                  "a rank on %.60s asks for PMIx, but ddprun-pmix does not run there: is "
                  "libpmix.so.2 (package libpmix2) installed on it",
                  host);
+    else if (WIFEXITED(status) && WEXITSTATUS(status) == PMIX_OTHER_VERSION)
+        snprintf(text, sizeof text,
+                 "ddprun-pmix on %.60s is of another version than the ddprun that runs: "
+                 "start the job again if ddprun was upgraded meanwhile",
+                 host);
     else
         snprintf(text, sizeof text, "the PMIx server on %.60s has ended with %s %d", host,
                  WIFSIGNALED(status) ? "signal" : "status",
@@ -240,7 +245,8 @@ static int start(struct pmix_proc *p, struct ddp_err *err)
     SCOPED(strv_finish) struct strv env = {0};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
         return err_errno(err, "cannot make a socketpair");
-    char *argv[] = {p->program, NULL};
+    OWNED char *protocol = xasprintf("%d", LINK_PROTOCOL);
+    char *argv[] = {p->program, protocol, NULL};
     make_env(&env);
     struct child_spec spec = {.path = p->program,
                               .argv = argv,

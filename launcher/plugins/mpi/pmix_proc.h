@@ -22,6 +22,10 @@
 struct agent;
 struct pmix_proc;
 
+/* The exit code of ddprun-pmix if its argument, the agent's LINK_PROTOCOL, is not its
+ * own: after an upgrade of the files of a ddprun that runs. */
+enum { PMIX_OTHER_VERSION = 3 };
+
 #define PMIX_NSPACE_FORMAT "ddprun-%.100s" /* the namespace of a job, by its id */
 
 /* Listens for the ranks of this attempt. Borrowed: the agent, and `map`, as in msg_serve,

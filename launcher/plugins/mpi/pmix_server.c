@@ -20,12 +20,14 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/number.h"
 #include "common/offload.h"
 #include "common/sock.h"
 #include "launcher/contract.h"
 #include "launcher/plugins/mpi/pmix_impl.h"
 #include "launcher/plugins/mpi/pmix_list.h"
 #include "launcher/plugins/mpi/pmix_listener.h"
+#include "launcher/plugins/mpi/pmix_proc.h"
 #include "launcher/plugins/mpi/pmix_related.h"
 #include "launcher/plugins/mpi/pmix_sessions.h"
 #include "launcher/plugins/mpi/pmix_world.h"
@@ -33,6 +35,7 @@
 #include "launcher/transport/child.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <pmix.h>
 #include <signal.h>
 #include <stdio.h>
@@ -360,11 +363,14 @@ int main(int argc, char **argv)
     static const struct link_events events = {on_frame, on_closed};
     struct ddp_err err;
     struct pmix_server s = {0};
-    if (argc > 1) {
+    int protocol;
+    if (argc != 2 || !number_whole(argv[1], 0, INT_MAX, &protocol)) {
         printf("ddprun-pmix %s: started by ddprun for MPI programs, not by users\n",
                DDPRUN_VERSION);
-        return strcmp(argv[1], "--version") == 0 ? 0 : 2;
+        return argc > 1 && strcmp(argv[1], "--version") == 0 ? 0 : 2;
     }
+    if (protocol != LINK_PROTOCOL)
+        return PMIX_OTHER_VERSION;
     prctl(PR_SET_PDEATHSIG, 0); /* exit on a closed link instead, after removing files */
     signal(SIGPIPE, SIG_IGN);
     settle_environment();

@@ -99,14 +99,19 @@ static void warn_of_shared_gpus(const struct job *j)
             nodes[n++] = node;
     }
     qsort(nodes, n, sizeof *nodes, by_gpus);
+    const struct job_node *const *first = NULL;
+    size_t more = 0;
     for (size_t i = 1; i < n; i++) {
-        const char *one = nodes[i - 1]->host->name, *other = nodes[i]->host->name;
-        if (nodes[i]->hello.gpus_id == nodes[i - 1]->hello.gpus_id)
-            log_warn(
-                "'%s' and '%s' are one host: both have a rank with LOCAL_RANK 0, which "
-                "use the same GPU; name it once, with all its slots",
-                one, other);
+        bool same = nodes[i]->hello.gpus_id == nodes[i - 1]->hello.gpus_id;
+        more += same && first;
+        first = same && !first ? &nodes[i - 1] : first;
     }
+    OWNED char *others = more ? xasprintf(" (and %zu more)", more) : xstrdup("");
+    if (first)
+        log_warn(
+            "'%s' and '%s'%s are one host: both have a rank with LOCAL_RANK 0, which "
+            "use the same GPU; name it once, with all its slots",
+            first[0]->host->name, first[1]->host->name, others);
 }
 
 /* Every agent has joined: the ranks can be placed, if they are not yet. */

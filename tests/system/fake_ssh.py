@@ -27,6 +27,7 @@ nocall*) exec "$FAKE_LOG.nocall" "$command";;
 deaf*) printf 'ddprun-agent 1\nend\n' | sh -c "$command"; exit $?;;
 esac
 unset SSH_CONNECTION
+export CUDA_VISIBLE_DEVICES="$FAKE_GPUS"
 FAKE_HOST=$host exec sh -c "$command"
 """
 

@@ -15,7 +15,7 @@ FAKE_SSH = r"""#!/bin/sh
 while [ "$1" != -- ]; do shift; done
 host=$2 command=$3
 unset SSH_CONNECTION XDG_CACHE_HOME
-export HOME="$HOMES/${host%-*}" PATH="$HOMES/tools:$PATH"
+export HOME="$HOMES/${host%-*}" PATH="$HOMES/tools:$PATH" CUDA_VISIBLE_DEVICES=
 mkdir -p "$HOME"
 noexec() { echo "mkdir -p $1 && mount -t tmpfs -o noexec none $1 && "; }
 case $host in

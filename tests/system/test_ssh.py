@@ -56,15 +56,16 @@ class Ssh(SshTest):
     @needs_gpus
     def test_one_host_under_two_names(self):
         """Ranks with the same LOCAL_RANK would use the same GPU."""
-        warning = ("ddprun: warning: 'n2' and 'n3' are one host: both have a rank with LOCAL_RANK 0, which use the "
-                   "same GPU; name it once, with all its slots\n")
-        ssh = self.write("own-gpus", f'#!/bin/sh\ncase "$*" in *" n1 "*) export CUDA_VISIBLE_DEVICES=1; esac\n'
+        ssh = self.write("own-gpus", f'#!/bin/sh\ncase "$*" in *" n1 "*) export FAKE_GPUS=1; esac\n'
                                      f'exec {self.ssh} "$@"\n', 0o755)
-        for hosts, err in ("n1:1,n2:1,n3:1", warning), ("n1:1,n2:2", ""):
-            run = self.run_to_end("--ssh", ssh, "-H", hosts, "true", env={"FAKE_LOG": self.log},
-                                  command=self.with_gpus())
+        for hosts, names in (("n1:1,n2:1,n3:1", "'n2' and 'n3'"), ("n2:1,n3:1,n4:1", "'n2' and 'n3' (and 1 more)"),
+                             ("n1:1,n2:2", None)):
+            run = self.run_to_end("--ssh", ssh, "-H", hosts, "true", command=self.with_gpus(),
+                                  env={"FAKE_LOG": self.log, "FAKE_GPUS": "0,1"})
             self.assert_ended(run, 0)
-            self.assertEqual(run.err, err)
+            self.assertEqual(run.err, names and (
+                f"ddprun: warning: {names} are one host: both have a rank with LOCAL_RANK 0, which use the same GPU; "
+                "name it once, with all its slots\n") or "")
 
     def test_tree(self):
         names = [f"n{i}" for i in range(1, 8)]

@@ -46,7 +46,7 @@ class TransportTest(LaunchTest):
         self.write("bin/" + self.program, self.stand_in, 0o755)
         self.env = {
             "PATH": self.path("bin") + ":" + os.environ["PATH"], "FAKE_LOG": self.path("log"),
-            "HOME": self.folder.name, **self.job()
+            "HOME": self.folder.name, "CUDA_VISIBLE_DEVICES": "", **self.job()
         }
 
     def inside(self, *args, **how):

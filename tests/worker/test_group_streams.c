@@ -322,3 +322,22 @@ TEST(want_of_descriptors_leaves_it_at_one_stream)
     unsetenv("DDP_TCP_STREAMS");
     assert_team(&teams[0], check_full, NULL);
 }
+
+enum { FILES = 64 };
+
+static void check_few(struct ddp_group *g, const void *arg)
+{
+    static char a[5 * 300000], b[5 * 300000];
+    struct ddp_err err = {""};
+    struct rlimit limit = {FILES, FILES};
+    team_assert(g, setrlimit(RLIMIT_NOFILE, &limit) == 0, "%s", strerror(errno));
+    for (int i = 0; i < 10; i++)
+        team_ok(g, ddp_all_to_all(g, a, b, 300000, DDP_U8, &err));
+}
+
+/* 4 times 16 streams would take more descriptors than there are. */
+TEST(streams_leave_descriptors_to_those_of_others)
+{
+    setenv("DDP_TCP_STREAMS", "16", 1);
+    assert_team(&(struct team){.size = 5, .backend = "tcp"}, check_few, NULL);
+}

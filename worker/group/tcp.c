@@ -68,9 +68,12 @@ static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_er
 unsigned tcp_widen(struct tcp *n, int rank, enum tcp_channel ch, unsigned wanted)
 {
     struct ddp_err unwanted;
+    struct rlimit files;
     unsigned k = 1;
+    getrlimit(RLIMIT_NOFILE, &files);
     while (k < wanted && k < TCP_STREAMS &&
-           stream_to(n, rank, ch + k * TCP_NCHANNELS, &unwanted) > 0)
+           tcp_stream(n, rank, ch)->out < (int64_t)(files.rlim_cur / 4) &&
+           stream_to(n, rank, ch += TCP_NCHANNELS, &unwanted) > 0)
         k++;
     return k;
 }

@@ -191,8 +191,8 @@ ssize_t tcp_send(struct tcp *n, int rank, enum tcp_channel ch, const struct iove
 ssize_t tcp_recv(struct tcp *n, int rank, enum tcp_channel ch, const struct iovec *io,
                  int nio, struct ddp_err *err);
 /* Connect further streams, so that messages to the rank can be divided over `wanted` in
- * all. Returns how many can be used now: fewer while connections are not complete, or for
- * want of descriptors. */
+ * all. Returns how many can be used now: fewer while connections are not complete, or
+ * when a quarter of the descriptors is in use: the others open as many to this rank. */
 unsigned tcp_widen(struct tcp *n, int rank, enum tcp_channel ch, unsigned wanted);
 /* The stream of byte `at` of data that are divided over `nstreams`, and how many of
  * `*bytes` from there go by it. */

@@ -366,6 +366,34 @@ TEST(ranks_that_cannot_be_reached_for_want_of_descriptors_live)
     assert_team(&(struct team){.size = 2, .backend = "tcp"}, check_connecting, NULL);
 }
 
+static void check_message_without_descriptors(struct ddp_group *g, const void *arg)
+{
+    struct ddp_err err = {""};
+    struct rlimit none = {3, 3};
+    int x = 0, other = 1 - ddp_group_rank(g);
+    struct ddp_request *r = ddp_irecv(g, &x, sizeof x, other, 0, &err);
+    team_ok(g, ddp_send(g, &x, sizeof x, other, 0, &err));
+    team_ok(g, ddp_wait(r, &err));
+    if (other == 1) {
+        ddp_group_set_timeout(g, 300);
+        team_assert(g, setrlimit(RLIMIT_NOFILE, &none) == 0, "the limit stays");
+        int rc = ddp_recv(g, &x, sizeof x, other, 1, &err);
+        ++*gave_up;
+        team_assert(g, rc == -1 && strstr(err.text, "too many open files (raise"), "%s",
+                    err.text);
+    }
+    for (int64_t until = now_ms() + PATIENCE_MS; *gave_up == 0 && now_ms() < until;)
+        usleep(1000);
+}
+
+/* Also by a wait for a message: the sender's connection may be in the queue. */
+TEST(a_wait_without_descriptors_says_so)
+{
+    gave_up = team_shared(sizeof *gave_up);
+    assert_team(&(struct team){.size = 2, .backend = "tcp"},
+                check_message_without_descriptors, NULL);
+}
+
 /* A collective that is made of messages reports a death as well. */
 static void check_exchanges(struct ddp_group *g, const void *arg)
 {

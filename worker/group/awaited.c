@@ -103,6 +103,8 @@ void ddp_explain_wait(struct ddp_group *g, double seconds, struct ddp_err *err)
     SCOPED(idset_finish) struct idset ranks = {0};
     int unasked = add_late(g, &ranks);
     long late = idset_count(&ranks);
+    if (unasked == 0 && g->tcp && g->tcp->ninterests > 0) /* a message */
+        unasked = tcp_answers(g->tcp, g->tcp->interests->rank) == TCP_NOT_ASKED;
     if (unasked > 0)
         snprintf(more, sizeof more,
                  "; %d could not be asked: too many open files (raise 'ulimit -n')",

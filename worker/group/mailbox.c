@@ -58,24 +58,18 @@ void mailboxes_free(struct ddp_group *g)
 void queue_append(struct request_queue *row, struct ddp_request *r)
 {
     r->next = NULL;
-    if (row->last)
-        row->last->next = r;
-    else
-        row->first = r;
+    *(row->last ? &row->last->next : &row->first) = r;
     row->last = r;
 }
 
 bool queue_remove(struct request_queue *row, struct ddp_request *r)
 {
-    struct ddp_request *before = NULL, *at = row->first;
-    for (; at && at != r; at = at->next)
-        before = at;
-    if (!at)
+    struct ddp_request *before = NULL, **at = &row->first;
+    for (; *at && *at != r; at = &(*at)->next)
+        before = *at;
+    if (!*at)
         return false;
-    if (before)
-        before->next = r->next;
-    else
-        row->first = r->next;
+    *at = r->next;
     if (row->last == r)
         row->last = before;
     return true;

@@ -88,12 +88,12 @@ struct ddp_group_options {
     int64_t timeout_ms;      /* 0: 5 minutes */
     size_t arena_bytes;      /* for ddp_arena_alloc(), the same on all ranks of a host:
                                 the first one's counts; 0: 64 MiB of address space */
-    /* NULL, "shm", "shm+tcp": choose; "tcp": sockets also within a host; "nccl": CUDA memory, by libnccl;
-     * "mpi": by the MPI that the process runs under, which then also assigns the ranks.
-     * The library detects failures beside NCCL and MPI, so errors are as above, but with
-     * MPI the buffers of an operation that has failed may still be written to, only the
-     * launcher detects a rank that dies in MPI_Init, and a process with a broken group
-     * ends without MPI_Finalize (doc/group.md). */
+    /* NULL, "shm", "shm+tcp": choose; "tcp": sockets also within a host; "nccl": CUDA
+     * memory, by libnccl; "mpi": by the MPI that the process runs under, which then also
+     * assigns the ranks. The library detects failures beside NCCL and MPI, so errors are
+     * as above, but with MPI the buffers of an operation that has failed may still be
+     * written to, only the launcher detects a rank that dies in MPI_Init, and a process
+     * with a broken group ends without MPI_Finalize (doc/group.md). */
     const char *backend;
     /* The rendezvous; NULL: DDP_MEETING, or env:// with `master_addr` and where ddprun or
      * torchrun run a store (TORCHELASTIC_USE_AGENT_STORE=True). Elsewhere MASTER_ADDR and
@@ -107,6 +107,9 @@ struct ddp_group_options {
      *                     step of Slurm without them the port follows from the step's
      *                     number */
     const char *meeting;
+    /* `size` of them: the numbers of the ranks in the job, of which this is a part, for
+     * errors and hang reports. NULL: the same */
+    const int *world_ranks;
 };
 
 /* Environment: RANK and WORLD_SIZE, or the variables of Open MPI, Hydra, Slurm, PALS or

@@ -31,7 +31,7 @@ class Options(c.Structure):
     _fields_ = [("rank", c.c_int), ("size", c.c_int), ("master_addr", c.c_char_p),
                 ("master_port", c.c_int), ("name", c.c_char_p), ("timeout_ms", c.c_int64),
                 ("arena_bytes", c.c_size_t), ("backend", c.c_char_p),
-                ("meeting", c.c_char_p)]
+                ("meeting", c.c_char_p), ("world_ranks", c.POINTER(c.c_int))]
 
 
 def _load():

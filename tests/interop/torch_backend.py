@@ -8,22 +8,23 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import jobs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(HERE, "programs/torch_backend.py")
-DDPRUN = sys.argv.pop(1)
-BUILD = os.path.dirname(os.path.dirname(os.path.abspath(DDPRUN)))
+DDPRUN = os.path.abspath(sys.argv.pop(1))
+BUILD = os.path.dirname(os.path.dirname(DDPRUN))
 os.environ["PYTHONPATH"] = os.path.join(HERE, "../../packaging/python")
 os.environ["DDPGROUP_LIBRARY"] = os.path.join(BUILD, "worker/group/libddpgroup.so")
 PYTHON = jobs.newest_torch() or jobs.skip("no PyTorch 2.15 on this machine; needs torch")
 
 
-def run(*command, **env):
+def run(*command, cwd=None, **env):
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, env={**os.environ, **env},
+                          stderr=subprocess.STDOUT, text=True, cwd=cwd, env={**os.environ, **env},
                           timeout=4 * jobs.JOB_SECONDS, check=False)
     return done.returncode, done.stdout
 
@@ -78,6 +79,18 @@ class Backend(unittest.TestCase):
     def test_backward_raises_when_a_rank_has_gone(self):
         said = self.ddprun(3, "backward")
         self.assertEqual(len(re.findall(r"rank [01]: .*ddp: .*rank 2 on .* has gone", said)), 2, said)
+
+    def test_a_hang_is_reported(self):
+        """Its collectives and messages are the library's, of which PyTorch's recorder knows nothing."""
+        for what, words in (("sum", r"1 of 2 ranks has waited \d+ s in all_reduce #1 of the group of ranks 0,2 "
+                                    r"\(4 x f32\) at torch_backend.py:\d+; rank 2 has not arrived: it is "),
+                            ("recv", r"ranks 0-2 wait for each other: rank 0 has waited \d+ s in recv for rank 1 "
+                                     r"\(tag 3\) at torch_backend.py:\d+")):
+            with self.subTest(what), tempfile.TemporaryDirectory() as folder:
+                code, said = run(DDPRUN, "-np", "3", "--hang-after", "1s", "--on-hang", "stop", PYTHON, PROGRAM,
+                                 "hang_" + what, cwd=folder)
+                self.assertEqual(code, 124, said)
+                self.assertRegex(said, "ddprun: hang: " + words)
 
     def test_a_model_is_compiled(self):
         self.assertIn("a compiled DDP: Gloo's losses", self.ddprun(2, "compiled"))

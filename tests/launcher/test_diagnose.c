@@ -67,11 +67,12 @@ TEST(collectives_for_a_page)
     json_t *calls = calls_of(ranks);
     char *text = json_dumps(calls, JSON_COMPACT);
     ck_assert_str_eq(
-        text, "{\"bytes\":700,\"ranks\":[{\"rank\":3,\"calls\":[{\"group\":\"1\","
-              "\"number\":7,\"text\":\"all_reduce #7 of group 1\",\"age_ms\":5,\"done\":"
-              "false,\"members\":\"0,2-3\"},{\"group\":\"0\",\"number\":5,\"text\":"
-              "\"broadcast #5 of the default group\",\"age_ms\":8,\"done\":true}]},"
-              "{\"rank\":6,\"calls\":[]}]}");
+        text,
+        "{\"bytes\":700,\"ranks\":[{\"rank\":3,\"calls\":[{\"group\":\"1\","
+        "\"number\":7,\"text\":\"all_reduce #7 of the group of ranks 0,2-3\",\"age_ms\":5,\"done\":"
+        "false,\"members\":\"0,2-3\"},{\"group\":\"0\",\"number\":5,\"text\":"
+        "\"broadcast #5 of the default group\",\"age_ms\":8,\"done\":true}]},"
+        "{\"rank\":6,\"calls\":[]}]}");
     free(text);
     json_decref(calls);
 }
@@ -477,6 +478,29 @@ TEST(any_size_and_time_of_a_call)
     ck_assert_int_eq(json_integer_value(json_object_get(call, "age_ms")), 0);
     json_t *ranks = json_pack("[o, {s:i}]", rank, "rank", 1), *v = verdict(ranks);
     ck_assert_ptr_nonnull(json_object_get(v, "sentences"));
+    json_decref(v);
+    json_decref(ranks);
+}
+
+/* ddprun.torch: PyTorch's recorder knows nothing of what the library has written. */
+TEST(a_rank_of_torch_that_waits_for_a_message_of_the_library)
+{
+    json_t *rank = json_pack("{s:i, s:s}", "rank", 0, "state", "sleeping");
+    static const char answer[] = TRACE("", "-1", "-1");
+    ck_assert_int_eq(
+        trace_of_library(
+            "{" GROUPS("4", "4") ",\"calls\":[],\"message\":{\"op\":\"recv\","
+                                 "\"since_ms\":1000,\"awaits\":[[\"\",1,7,0,"
+                                 "false]]}}",
+            3000000000, rank),
+        0);
+    ck_assert_int_eq(trace_of_torch(answer, NULL, 0, rank), 0);
+    json_t *ranks = json_pack("[o, {s:i, s:s}]", rank, "rank", 1, "state", "running"),
+           *v = verdict(ranks);
+    ck_assert_int_eq(number(rank, "message_ms"), 2000);
+    ck_assert_str_eq(
+        json_string_value(json_array_get(json_object_get(v, "sentences"), 0)),
+        "rank 0 has waited 2 s in recv for rank 1 (tag 7); rank 1 is running");
     json_decref(v);
     json_decref(ranks);
 }

@@ -444,6 +444,14 @@ class Hangs(launch.LaunchTest):
         self.assertRegex(job.err, r"ddprun: hang: 2 of 3 ranks have waited \d+ s in ddp_group_init #1 of "
                          r"the default group( at hang_group.c:\d+)?; rank 1 has not arrived: it is ")
 
+    def test_ranks_of_libddpgroup_that_wait_for_messages(self):
+        job = self.start("-np", 3, "--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"], "message",
+                         cwd=self.folder.name)
+        job.wait()
+        self.assert_ended(job, 124)
+        self.assertRegex(job.err, r"ddprun: hang: ranks 0-2 wait for each other: rank 0 has waited \d+ s in recv for "
+                                  r"rank 2 \(tag 7\)( at hang_group.c:\d+)?; rank 2 has waited \d+ s in recv for rank 1")
+
     def test_a_stop_is_no_part_of_the_time(self):
         """By Ctrl-Z, for longer than --hang-after; heartbeats measure it to within a second."""
         job = self.launch("--hang-after", "4s", "--on-hang", "stop", os.environ["HANG_GROUP"])

@@ -12,7 +12,8 @@
 struct ddp_group;
 
 struct bootstrap {
-    struct ddp_group *parent; /* a parent group, and the members' numbers in it */
+    struct ddp_group *parent; /* a parent group, and the members' numbers in it; without
+                                 one their numbers in the job, NULL: the same */
     const int *ranks;
     const char *place; /* else: the URL without its scheme */
     const char *name;  /* of the group, with a counter of groups of this name */

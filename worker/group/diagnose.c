@@ -4,9 +4,10 @@
  * the agent removes.
  *
  * STEM.PID.calls, for hang reports: while a wait lasts longer than some 100 ms, the file
- * has the collective as JSON (trace_of_library() in launcher/plugins/diagnose/trace.h
- * reads it). Shorter waits cost nothing. ddp_group_init() is there from its begin: as the
- * first collective, so that a rank without it has not arrived.
+ * has the collective or message as JSON (trace_of_library() of
+ * launcher/plugins/diagnose/trace.h reads it). Shorter waits cost nothing.
+ * ddp_group_init() is there from its begin: as the first collective, so that a rank
+ * without it has not arrived.
  *
  * STEM.PID.arrivals, for --stragglers: when this rank has entered its collectives.
  * DDPRUN_ARRIVALS in the environment switches it on: 40 ns per collective; otherwise it
@@ -45,44 +46,57 @@ static int open_calls(void)
     return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
 }
 
-/* As JSON. `c` NULL: this rank joins the group, which is to have `size` ranks. */
-static void print(const struct ddp_group *g, int size, const struct coll *c,
-                  int64_t since_ms, FILE *f)
+/* As JSON: the groups, of which there is one; "ddp/..." is PyTorch's (ddprun.torch). One
+ * of some ranks is known by these. */
+static void print_group(const char *id, int size, const int *world,
+                        unsigned long long entered, unsigned long long done, FILE *f)
 {
-    struct phrase op = {"ddp_group_init"};
-    unsigned long long number = c ? c->number : 1, entered = c ? g->number : 1;
-    uint64_t elements = c ? coll_agreed(c, size) / type_size(c->type) : 0;
-    OWNED char *name = xstrdup(g->name);
-    bool first = !g->layout.world_ranks && strcmp(name, "ddp") == 0;
-    for (char *p = name; *p; p++)
-        *p = iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p;
-    if (c)
-        op = coll_name(c);
-    op.text[strcspn(op.text, " ")] = '\0';
-    fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", name,
-            first ? "default_pg" : name);
-    for (int i = 0; !first && i < size; i++)
-        fprintf(f, "%s%d", i ? "," : "", layout_world(&g->layout, i));
-    fprintf(f,
-            "],\"entered\":%llu,\"done\":%llu}],\"calls\":[{\"group\":\"%s\","
-            "\"number\":%llu,\"op\":\"%s\",\"sizes\":[",
-            entered, number - 1, name, number, op.text);
-    if (elements > 0) /* else they differ between the ranks, or there are none */
-        fprintf(f, "[%llu]", (unsigned long long)elements);
-    fputs("],\"types\":[", f);
-    if (c)
-        fprintf(f, "\"%s\"", type_name(c->type));
-    fprintf(f, "],\"since_ms\":%lld,\"done\":false}]}\n", (long long)since_ms);
+    bool all = !world && (strcmp(id, "ddp") == 0 || strncmp(id, "ddp/", 4) == 0);
+    fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", id,
+            all     ? "default_pg"
+            : world ? ""
+                    : id);
+    for (int i = 0; !all && i < size; i++)
+        fprintf(f, "%s%d", i ? "," : "", world ? world[i] : i);
+    fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[", entered, done);
 }
 
-static void write_call(const struct ddp_group *g, int size, const struct coll *c,
-                       int64_t waited_ms)
+static void print_call(const char *id, unsigned long long number, const char *op,
+                       uint64_t elements, const char *type, long long since_ms, FILE *f)
 {
-    OWNED char *text = NULL;
-    size_t n;
-    FILE *f = xmemstream(&text, &n);
-    print(g, size, c, wall_ns() / 1000000 - waited_ms, f);
-    xmemclose(f);
+    fprintf(f, "{\"group\":\"%s\",\"number\":%llu,\"op\":\"%.*s\",\"sizes\":[", id,
+            number, (int)strcspn(op, " "), op);
+    if (elements > 0) /* else they differ between the ranks, or there are none */
+        fprintf(f, "[%llu]", (unsigned long long)elements);
+    fprintf(f, "],\"types\":[%s%s%s],\"since_ms\":%lld,\"done\":false}", type ? "\"" : "",
+            type ? type : "", type ? "\"" : "", since_ms);
+}
+
+static void print_message(const struct ddp_request *r, long long since_ms, FILE *f)
+{
+    bool sends = r->kind == REQUEST_SEND;
+    fprintf(f, "],\"message\":{\"op\":\"%s\",\"since_ms\":%lld,\"awaits\":[",
+            r->what  ? "ddp_group_sub"
+            : sends  ? "send"
+            : r->any ? "recv_any"
+                     : "recv",
+            since_ms);
+    if (!r->any)
+        fprintf(f, "[\"\",%d,%d,0,%s]", layout_world(&r->group->layout, r->peer), r->tag,
+                sends ? "true" : "false");
+    fputs("]}}\n", f);
+}
+
+static char *id_of(const struct ddp_group *g)
+{
+    char *id = xstrdup(g->name);
+    for (char *p = id; *p; p++)
+        *p = iscntrl((unsigned char)*p) || strchr("\"\\", *p) ? '_' : *p;
+    return id;
+}
+
+static void write_calls(const char *text, size_t n)
+{
     pthread_mutex_lock(&lock);
     calls_fd = calls_fd < 0 ? open_calls() : calls_fd;
     if (calls_fd >= 0 && ftruncate(calls_fd, 0) == 0 && lseek(calls_fd, 0, SEEK_SET) == 0)
@@ -90,15 +104,38 @@ static void write_call(const struct ddp_group *g, int size, const struct coll *c
     pthread_mutex_unlock(&lock);
 }
 
-void hang_info_set(const struct ddp_group *g, int64_t waited_ms)
+void hang_info_set(const struct ddp_group *g, const struct ddp_request *r,
+                   int64_t waited_ms)
 {
-    if (g->colls.first) /* else a message */
-        write_call(g, g->layout.size, &g->colls.first->coll, waited_ms);
+    const struct coll *c = g->colls.first ? &g->colls.first->coll : NULL;
+    long long since_ms = wall_ns() / 1000000 - waited_ms;
+    OWNED char *text = NULL, *id = id_of(g);
+    size_t n;
+    FILE *f = xmemstream(&text, &n);
+    print_group(id, g->layout.size, g->layout.world_ranks, g->number,
+                c ? c->number - 1 : g->number, f);
+    if (c)
+        print_call(id, c->number, coll_name(c).text,
+                   coll_agreed(c, g->layout.size) / type_size(c->type),
+                   type_name(c->type), since_ms, f);
+    if (r->kind == REQUEST_COLL)
+        fputs("]}\n", f);
+    else
+        print_message(r, since_ms, f);
+    xmemclose(f);
+    write_calls(text, n);
 }
 
-void hang_info_joining(const struct ddp_group *g, int size)
+void hang_info_joining(const struct ddp_group *g, int size, const int *world)
 {
-    write_call(g, size, NULL, 0);
+    OWNED char *text = NULL, *id = id_of(g);
+    size_t n;
+    FILE *f = xmemstream(&text, &n);
+    print_group(id, size, world, 1, 0, f);
+    print_call(id, 1, "ddp_group_init", 0, NULL, wall_ns() / 1000000, f);
+    fputs("]}\n", f);
+    xmemclose(f);
+    write_calls(text, n);
 }
 
 void hang_info_clear(void)

@@ -166,7 +166,8 @@ static int meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
 
 static void set_world_ranks(struct layout *l, const struct bootstrap *m)
 {
-    const struct layout *parent = &m->parent->layout;
+    static const struct layout job;
+    const struct layout *parent = m->parent ? &m->parent->layout : &job;
     int same = 0;
     while (same < m->size && layout_world(parent, m->ranks[same]) == same)
         same++;
@@ -185,7 +186,7 @@ int group_meet(struct ddp_group *g, struct bootstrap *m, bootstrap_fn exchange,
         layout_single(&g->layout);
     else
         TRY(meet(g, m, exchange, &listeners, err));
-    if (m->parent)
+    if (m->ranks)
         set_world_ranks(&g->layout, m);
     TRY(connect_all(g, &listeners, err));
     return open_backend(g, err);
@@ -196,6 +197,7 @@ static int join(struct ddp_group *g, const struct ddp_group_options *o,
 {
     const char *url = o->meeting ? o->meeting : getenv("DDP_MEETING");
     struct bootstrap m = {.port = o->master_port,
+                          .ranks = o->world_ranks,
                           .rank = p->rank,
                           .size = p->size,
                           .deadline_ms = now_ms() + g->timeout_ms};
@@ -309,7 +311,7 @@ struct ddp_group *ddp_group_init(const struct ddp_group_options *options,
     g->family = g;
     g->backend = backend;
     if (p.size > 1)
-        hang_info_joining(g, p.size);
+        hang_info_joining(g, p.size, o->world_ranks);
     int rc = p.size == 1 ? group_meet(g, &(struct bootstrap){.size = 1}, NULL, err)
                          : join(g, o, &p, err);
     hang_info_clear();

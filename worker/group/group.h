@@ -121,8 +121,8 @@ void group_enter(struct ddp_group *g, struct ddp_request *r);
 int group_progress(struct ddp_group *g, struct ddp_err *err);
 /* The same for a caller that polls: it also checks liveness now and then. */
 int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err);
-/* Wait until `*ended`, or as `p` says; NULL: the group's deadline. */
-int group_wait(struct ddp_group *g, const bool *ended, struct patience *p,
+/* Wait until `r` has ended, or as `p` says; NULL: the group's deadline. */
+int group_wait(struct ddp_group *g, const struct ddp_request *r, struct patience *p,
                struct ddp_err *err);
 /* For a backend's open(): a call by which the ranks of a foreign library meet, and which
  * has no deadline. It runs in a thread of its own, call(copy of arg); what it has made of
@@ -265,10 +265,13 @@ void watch_leave(struct ddp_group *g);
 /* When this rank has entered its collectives. */
 void arrivals_open(struct ddp_group *g);       /* once per group, when it is complete */
 void arrivals_note(const struct ddp_group *g); /* it enters number g->number */
-/* This rank has waited for its first collective since `waited_ms`. */
-void hang_info_set(const struct ddp_group *g, int64_t waited_ms);
-/* It is in ddp_group_init(), for a group of `size` ranks. */
-void hang_info_joining(const struct ddp_group *g, int size);
+/* This rank has waited `waited_ms` for `r`: for its first collective, or for a message.
+ */
+void hang_info_set(const struct ddp_group *g, const struct ddp_request *r,
+                   int64_t waited_ms);
+/* It is in ddp_group_init(), for a group of `size` ranks; `world`: their numbers in the
+ * job, NULL: the same. */
+void hang_info_joining(const struct ddp_group *g, int size, const int *world);
 void hang_info_clear(void);
 
 #endif

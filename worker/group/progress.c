@@ -389,14 +389,14 @@ int group_poll(struct ddp_group *g, const bool *ended, struct ddp_err *err)
 }
 
 /* A wait that has lasted: the launcher's hang reports, and the deadline. */
-static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
-                          struct ddp_err *err)
+static int check_patience(struct ddp_group *g, const struct ddp_request *r,
+                          struct patience *p, int64_t now, struct ddp_err *err)
 {
     int64_t waited = now / MS - p->began;
     int64_t most = p->timeout_ms > 0 ? p->timeout_ms : g->timeout_ms;
     if (!p->reported && waited >= REPORT_MS) {
         p->reported = true;
-        hang_info_set(g, waited);
+        hang_info_set(g, r, waited);
     }
     if (waited < most)
         return 0;
@@ -407,9 +407,10 @@ static int check_patience(struct ddp_group *g, struct patience *p, int64_t now,
 
 /* Spin while data move, and for spin_ns more, then sleep between checks. Time in which
  * this process is stopped, perhaps with all others (Ctrl-Z), is no part of a deadline. */
-static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
+static int wait_long(struct ddp_group *g, const struct ddp_request *r, struct patience *p,
                      struct ddp_err *err)
 {
+    const bool *ended = &r->ended;
     struct ddp_err unwanted;
     int64_t last = 0; /* ms, of the last turn */
     err = err ? err : &unwanted;
@@ -432,7 +433,7 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
         if (!sleepy && now / MS - p->looked < LOOK_MS)
             continue;
         if (attend(g, p, ended, now, err) < 0 ||
-            (!*ended && check_patience(g, p, now, err) < 0))
+            (!*ended && check_patience(g, r, p, now, err) < 0))
             return -1;
         if (p->until > 0 && (left = p->until - now / MS) <= 0)
             return 0;
@@ -441,15 +442,15 @@ static int wait_long(struct ddp_group *g, const bool *ended, struct patience *p,
     }
 }
 
-int group_wait(struct ddp_group *g, const bool *ended, struct patience *p,
+int group_wait(struct ddp_group *g, const struct ddp_request *r, struct patience *p,
                struct ddp_err *err)
 {
     struct patience usual = {0};
     p = p ? p : &usual;
     atomic_store_explicit(&g->waiter, pthread_self(), memory_order_relaxed);
-    int rc = wait_long(g, ended, p, err);
+    int rc = wait_long(g, r, p, err);
     atomic_store_explicit(&g->waiter, 0, memory_order_relaxed);
-    if (p->reported && (rc < 0 || *ended)) {
+    if (p->reported && (rc < 0 || r->ended)) {
         hang_info_clear();
         p->reported = false;
     }

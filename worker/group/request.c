@@ -133,7 +133,7 @@ int request_finish(struct ddp_request *r, struct patience *p, struct ddp_err *er
 {
     if (!r)
         return -1;
-    int rc = r->ended ? 0 : group_wait(r->group, &r->ended, p, err);
+    int rc = r->ended ? 0 : group_wait(r->group, r, p, err);
     give_back(r);
     return rc;
 }
@@ -188,7 +188,7 @@ int ddp_wait(struct ddp_request *r, struct ddp_err *err)
 int ddp_wait_for(struct ddp_request *r, int64_t ms, int *done, struct ddp_err *err)
 {
     r->patience.until = ms < INT64_MAX / 2 ? now_ms() + (ms > 0 ? ms : 0) : 0;
-    int rc = r->ended ? 0 : group_wait(r->group, &r->ended, &r->patience, err);
+    int rc = r->ended ? 0 : group_wait(r->group, r, &r->patience, err);
     *done = r->ended;
     if (rc < 0 || r->ended)
         give_back(r);

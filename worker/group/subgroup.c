@@ -43,8 +43,8 @@ static int swap_cards(struct ddp_group *g, struct card *mine, int to, struct car
     message_init(&out, g, REQUEST_SEND, to, 0, 1 + COLL_BOOTSTRAP, mine, bytes);
     p2p_post(g, &in);
     p2p_post(g, &out);
-    TRY(group_wait(g, &in.ended, NULL, err));
-    TRY(group_wait(g, &out.ended, NULL, err));
+    TRY(group_wait(g, &in, NULL, err));
+    TRY(group_wait(g, &out, NULL, err));
     if (mine->members == theirs->members)
         return 0;
     group_lists_differ(g, from, err);

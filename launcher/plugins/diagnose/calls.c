@@ -1,7 +1,6 @@
 /* launcher/plugins/diagnose/calls.c - see calls.h */
 #include "launcher/plugins/diagnose/calls.h"
 
-#include "common/idset.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "launcher/plugins/diagnose/place.h"
@@ -32,17 +31,10 @@ static const json_t *current(const json_t *calls, const char *group)
 /* NULL: they are not known, or too many to be listed. */
 static char *members_of(const json_t *group)
 {
-    const json_t *list = json_object_get(group, "ranks"), *rank;
+    const json_t *list = json_object_get(group, "ranks");
     if (json_array_size(list) == 0 && is_default(group))
         return xstrdup("*");
-    SCOPED(idset_finish) struct idset set = {0};
-    size_t i;
-    json_array_foreach (list, i, rank) {
-        json_int_t r = json_integer_value(rank);
-        if (r >= 0 && r < IDSET_MAX)
-            idset_add(&set, (int)r, (int)r);
-    }
-    char *text = set.n > 0 ? idset_text(&set) : NULL;
+    char *text = rank_list(list);
     if (text && strlen(text) <= MEMBERS_MAX)
         return text;
     free(text);

@@ -4,6 +4,7 @@
 #include "common/idset.h"
 #include "common/mem.h"
 #include "common/scoped.h"
+#include "launcher/plugins/diagnose/trace.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -84,15 +85,6 @@ static json_t *call_of(const struct mpi_comm_record *r, const struct mpi_call_re
     json_object_set_new(call, "bytes",
                         json_integer((json_int_t)((uint64_t)c->count * c->bytes)));
     return call;
-}
-
-static json_t *array_in(json_t *rank, const char *key)
-{
-    json_t *list = json_object_get(rank, key);
-    if (list)
-        return list;
-    json_object_set_new(rank, key, json_array());
-    return json_object_get(rank, key);
 }
 
 enum { COUNTS_MAX = 256 };

@@ -13,8 +13,17 @@
 
 /* Parts of paths. "<frozen" and the like are Python's own. */
 static const char *const library_paths[] = {
-    "/site-packages/", "/dist-packages/", "/lib/python",    "<frozen ", "/sysdeps/",
-    "/usr/include/",   "/preload/rank/",  "/mpi_calls.def", NULL,
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python",
+    "<frozen ",
+    "/sysdeps/",
+    "/usr/include/",
+    "/preload/rank/",
+    "/mpi_calls.def",
+    "/ddprun/torch/",
+    "/ddpgroup.py",
+    NULL,
 };
 /* Path prefixes of the C library's own sources. */
 static const char *const c_library_paths[] = {

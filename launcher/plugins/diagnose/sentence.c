@@ -96,16 +96,32 @@ bool is_default(const json_t *group)
     return is_text(group, "name", "default_pg") || is_true(group, "all");
 }
 
+char *rank_list(const json_t *ranks)
+{
+    SCOPED(idset_finish) struct idset set = {0};
+    const json_t *rank;
+    size_t i;
+    json_array_foreach (ranks, i, rank) {
+        json_int_t r = json_integer_value(rank);
+        if (r >= 0 && r < IDSET_MAX)
+            idset_add(&set, (int)r, (int)r);
+    }
+    return set.n > 0 ? idset_text(&set) : NULL;
+}
+
 void print_group(const json_t *group, FILE *f)
 {
     const char *id = text_of(group, "id"), *name = text_of(group, "name"),
                *text = text_of(group, "text");
+    OWNED char *ranks = rank_list(json_object_get(group, "ranks"));
     if (text)
         fputs(text, f);
     else if (is_default(group))
         fputs("the default group", f);
     else if (name && *name && strcmp(name, "undefined") != 0)
         fprintf(f, "group '%s'", name);
+    else if (ranks)
+        fprintf(f, "the group of ranks %s", ranks);
     else
         fprintf(f, "group %s", id ? id : "?");
 }

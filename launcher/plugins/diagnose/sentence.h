@@ -64,6 +64,7 @@ void print_age(json_int_t ms, FILE *f);
 void print_ranks(const struct job_view *j, const bool *mark, bool hosts, FILE *f);
 
 void print_operands(const json_t *call, FILE *f); /* "(1,000 x float32)" */
+char *rank_list(const json_t *ranks); /* "0,2-3", for the caller; NULL: it is empty */
 void print_group(const json_t *group, FILE *f);
 bool is_default(const json_t *group); /* that of all ranks */
 

@@ -25,6 +25,15 @@ static const struct {
     {"Bool", "bool"},
 };
 
+json_t *array_in(json_t *o, const char *key)
+{
+    json_t *list = json_object_get(o, key);
+    if (json_is_array(list))
+        return list;
+    json_object_set_new(o, key, json_array());
+    return json_object_get(o, key);
+}
+
 static json_t *type_names(const json_t *dtypes)
 {
     json_t *names = json_array(), *type;
@@ -168,9 +177,11 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
                                 status_number(status, "last_completed_collective"))));
     }
     json_decref(names);
-    json_object_set_new(rank, "groups", known);
-    json_object_set_new(rank, "calls", calls);
+    json_array_extend(array_in(rank, "groups"), known);
+    json_array_extend(array_in(rank, "calls"), calls);
     int rc = json_is_object(statuses) ? 0 : -1;
+    json_decref(known);
+    json_decref(calls);
     json_decref(trace);
     return rc;
 }
@@ -204,18 +215,30 @@ void trace_of_groups(const char *groups, int64_t age_ms, json_t *rank)
                             json_pack("{s:I}", "age_ms", (json_int_t)age_ms));
 }
 
+static json_int_t take_age(json_t *of, int64_t now_ns)
+{
+    json_int_t since = int_of(of, "since_ms"),
+               ms = since < 0 ? 0 : now_ns / 1000000 - since;
+    json_object_set_new(of, "age_ms", json_integer(ms));
+    json_object_del(of, "since_ms");
+    return ms;
+}
+
 int trace_of_library(const char *text, int64_t now_ns, json_t *rank)
 {
-    json_t *trace = json_loads(text, 0, NULL), *call;
-    json_t *calls = json_object_get(trace, "calls");
+    json_auto_t *trace = json_loads(text, 0, NULL);
+    json_t *calls = json_object_get(trace, "calls"), *call,
+           *message = json_object_get(trace, "message");
     size_t i;
-    json_array_foreach (calls, i, call) {
-        json_int_t since = int_of(call, "since_ms");
-        json_object_set_new(call, "age_ms",
-                            json_integer(since < 0 ? 0 : now_ns / 1000000 - since));
-        json_object_del(call, "since_ms");
+    if (!json_is_array(calls))
+        return -1;
+    json_array_foreach (calls, i, call)
+        take_age(call, now_ns);
+    json_array_extend(array_in(rank, "calls"), calls);
+    json_array_extend(array_in(rank, "groups"), json_object_get(trace, "groups"));
+    if (message) {
+        json_object_set_new(rank, "message_ms", json_integer(take_age(message, now_ns)));
+        json_object_set(rank, "message", message);
     }
-    int rc = json_is_array(calls) ? json_object_update(rank, trace) : -1;
-    json_decref(trace);
-    return rc;
+    return 0;
 }

@@ -14,9 +14,12 @@
 /* Of the beginning of the text below: take out the middle of its entries. Returns the new
  * size. */
 size_t trace_shorten(char *text, size_t size);
+/* An array of `o`, made if need be; borrowed. */
+json_t *array_in(json_t *o, const char *key);
+
 /* From the answer of PyTorch's flight recorder (fr_trace_json) at `now_ns` of its wall
- * clock, and the lines "NAME RANK,RANK" about its groups (may be NULL). Sets "groups" and
- * "calls" in `rank`; -1: it is no such answer. */
+ * clock, and the lines "NAME RANK,RANK" about its groups (may be NULL). Adds to "groups"
+ * and "calls" of `rank`; -1: it is no such answer. */
 int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t *rank);
 
 /* From these lines: sets "made", the last groups of its ranks, [{"id", "ranks"}], where
@@ -26,7 +29,8 @@ int trace_of_torch(const char *text, const char *groups, int64_t now_ns, json_t 
 void trace_of_groups(const char *groups, int64_t age_ms, json_t *rank);
 
 /* The same as trace_of_torch() from the file of libddpgroup (worker/group/diagnose.c);
- * empty while the rank does not wait. */
+ * empty while the rank does not wait. Sets "message" and "message_ms" (mpi_trace.h) if it
+ * waits for one. */
 int trace_of_library(const char *text, int64_t now_ns, json_t *rank);
 
 #endif

@@ -543,7 +543,21 @@ def absent():
     os._exit(0)
 
 
+def hang_sum():
+    """Of a group whose ranks are not numbered as in the job."""
+    half = dist.new_group([0, 2])
+    if rank == 2:
+        time.sleep(600)
+    dist.all_reduce(torch.ones(4), group=half)
+
+
+def hang_recv():
+    dist.recv(torch.ones(4), (rank + 1) % size, tag=3)
+
+
+
 {"collectives": collectives, "training": training, "dies": dies, "late": late,
  "absent": absent, "tardy": tardy,
- "backward": backward, "compiled": compiled, "again": again}[sys.argv[1]]()
+ "backward": backward, "compiled": compiled, "again": again, "hang_sum": hang_sum,
+ "hang_recv": hang_recv}[sys.argv[1]]()
 dist.destroy_process_group()

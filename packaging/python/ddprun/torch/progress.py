@@ -27,7 +27,7 @@ def _milliseconds(timeout):
     return max(1, int(timeout.total_seconds() * 1000))  # the library takes 0 for its default
 
 
-def _meeting(store, rank, size, timeout):
+def _meeting(store, rank, size, members, timeout):
     """Options of a group that meets in PyTorch's own store."""
     if rank == 0:
         store.set("ddprun", uuid.uuid4().hex)
@@ -38,6 +38,8 @@ def _meeting(store, rank, size, timeout):
         place = place.underlying_store
     options = ddpgroup.Options(rank=rank, size=size, timeout_ms=_milliseconds(timeout),
                                name=name.encode(), arena_bytes=arena.BYTES)
+    if members:
+        options.world_ranks = (c.c_int * size)(*members)
     if size == 1:
         return options
     if isinstance(place, dist.TCPStore):
@@ -63,13 +65,14 @@ class Group:
         self._done, self._err = c.c_int(), Err()
         self._at_done, self._at_err = c.addressof(self._done), c.addressof(self._err)
         try:
-            meeting = _meeting(options.store, options.group_rank, self.size, options.timeout)
+            meeting = _meeting(options.store, options.group_rank, self.size,
+                               options.global_ranks_in_group, options.timeout)
         except dist.DistStoreError as error:
             raise self._failure("rank 0 of the group has not come within "
-                                f"{options.timeout.total_seconds():g} s") from error
+                                f"{options.timeout.total_seconds():g} s", joins=True) from error
         self._g = c.c_void_p(lib.ddp_group_init(c.byref(meeting), c.byref(self._err)))
         if not self._g:
-            raise self._failure()
+            raise self._failure(joins=True)
         if options.group_rank == 0:  # all have read it; a next group in this store has its own
             options.store.delete_key("ddprun")
         self.arena = arena.Arena(self._g)
@@ -86,9 +89,9 @@ class Group:
         self._wake, self._urgent, self._awake = threading.Event(), threading.Event(), False
         self._thread = None
 
-    def _failure(self, text=None):
+    def _failure(self, text=None, joins=False):
         text = text or self._err.text.decode(errors="replace")
-        if self.members != list(range(self.size)):
+        if joins and self.members != list(range(self.size)):
             text += f" (ranks of the group {self.members})"
         return dist.DistBackendError(f"ddp: {text}")
 

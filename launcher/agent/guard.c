@@ -80,8 +80,10 @@ static void look_at_link(pid_t agent, int netlink, int *closed)
 {
     unsigned state = atomic_load(&watched->known) ? link_state(netlink) : 0;
     *closed = state == 0 || state == TCP_ESTABLISHED ? 0 : *closed + 1;
-    if (*closed >= LOOKS && is_halted(agent))
+    if (*closed >= LOOKS && is_halted(agent)) {
         kill_tree_signal(SIGKILL, kill_tree_pass_helpers, NULL);
+        kill(agent, SIGCONT); /* it cleans up, and exits */
+    }
 }
 
 /* Wait until the agent has exited; forward termination signals to it. */

@@ -161,7 +161,11 @@ static void on_end_signal(int sig, void *arg)
     loop_stop(a->loop, 128 + sig);
 }
 
-static void on_other_signal(int sig, void *arg) {}
+static void on_other_signal(int sig, void *arg)
+{
+    if (sig != SIGWINCH && sig != SIGURG) /* these may come at any time */
+        log_warn("%s was not passed on: no rank has been started", signal_name(sig));
+}
 
 static void on_stop(void *arg) {}
 

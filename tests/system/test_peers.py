@@ -194,6 +194,8 @@ class ByHand(Peers):
         wait_until_settled(self.mark)
         head.signal(signal.SIGQUIT)
         self.wait_for(head, "ddprun: warning: missing: --node-rank 1\n", "err")
+        head.signal(signal.SIGUSR1)
+        self.wait_for(head, "ddprun: warning: SIGUSR1 was not passed on: no rank has been started\n", "err")
         too_high = self.node(2, 3, "true")
         self.wait_for(head, "node 2 is not expected", "err")
         self.all_end([too_high], 125)

@@ -10,6 +10,7 @@
 /* Of definitions that the library for large counts uses, too. */
 #define FOR_BOTH __attribute__((visibility("protected")))
 
+enum { NAME_MAX_MPI = 1024 }; /* more than any MPI_MAX_OBJECT_NAME */
 enum abi { ABI_MPICH, ABI_OPEN_MPI, ABI_STANDARD };
 
 struct mpi {

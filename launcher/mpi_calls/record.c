@@ -1,21 +1,10 @@
-/* launcher/mpi_calls/record.c - see record.h
- *
- * The handle of a communicator is found in a table, whose entries are never unlinked: one
- * that is freed is used again for the next of its row, so that threads need no lock to
- * read it. MPI tells by an attribute that a communicator is freed.
- *
- * Ranks have to give a communicator the same name. What a collective makes is named after
- * the parent and its number there; one by some of the ranks alone (MPI_Comm_create_group,
- * MPI_Intercomm_merge) after its members. Communicators that are made in another way
- * (MPI_Comm_idup), between two groups, with ranks of other jobs, or of one rank only are
- * not recorded.
- */
+/* launcher/mpi_calls/record.c - see record.h */
 #include "launcher/mpi_calls/record.h"
 
 #include "common/arrivals.h"
-#include "common/fnv.h"
 #include "common/mpi_calls.h"
 #include "common/rank_map.h"
+#include "launcher/mpi_calls/comms.h"
 #include "launcher/mpi_calls/find.h"
 #include "launcher/mpi_calls/message_counts.h"
 #include "launcher/mpi_calls/requests.h"
@@ -31,34 +20,14 @@
 #include <unistd.h>
 
 enum {
-    ROW_BITS = 6,
-    ROWS = 1 << ROW_BITS,
-    NAME_MAX_MPI = 1024,
     UNKNOWN_RANK = -2,
     MPICH_ANY = -2, /* MPI_ANY_SOURCE; -1 in the others. MPI_ANY_TAG is -1 in all */
 };
 #define LARGE_COUNTS "-large.so:" /* what our name goes on with, of the other library */
 
-struct comm {
-    _Atomic long handle; /* 0: not in use; set last */
-    int size;
-    int *world;                /* owned: the job's rank of each of its ranks */
-    struct mpi_comm_record *r; /* NULL: it is not recorded */
-    uint64_t nmade;            /* communicators that its collectives have made */
-    /* Of elements in its last collective; `type` is 0 unless it is one of MPI's own. */
-    long type;
-    uint32_t bytes;
-    char type_name[MPI_CALLS_TYPE];
-    struct comm *next;
-};
-
 static struct mpi_calls_file *_Atomic file; /* NULL: nothing is recorded */
 static struct mpi_calls_file *mapped;       /* from the start, as `file` is then */
 static struct arrivals_file *arrivals;
-static struct comm *_Atomic rows[ROWS];
-/* To add and to free entries and records. MPI is not called with it: it may hold a lock
- * of its own when it calls on_freed(). */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint nthreads;
 /* Of this thread: how deep in calls of MPI it is; where it records waits. */
 static __thread __attribute__((tls_model("initial-exec"))) int depth;
@@ -86,178 +55,6 @@ static void map_calls(void)
     mapped->version = MPI_CALLS_VERSION;
 }
 
-/* --- communicators ------------------------------------------------------------------ */
-
-static int do_not_copy(long comm, int keyval, void *extra, void *in, void *out, int *flag)
-{
-    *flag = 0;
-    return 0;
-}
-
-static int on_freed(long comm, int keyval, void *value, void *extra)
-{
-    struct comm *c = value;
-    pthread_mutex_lock(&lock);
-    if (c->r) {
-        message_counts_forget(file, c->r->id);
-        c->r->id = 0;
-    }
-    free(c->world);
-    *c = (struct comm){.next = c->next};
-    pthread_mutex_unlock(&lock);
-    return 0;
-}
-
-static struct comm *_Atomic *row_of(long handle)
-{
-    return &rows[(uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> (64 - ROW_BITS)];
-}
-
-static struct comm *find(long handle)
-{
-    struct comm *c = atomic_load_explicit(row_of(handle), memory_order_acquire);
-    while (c && atomic_load_explicit(&c->handle, memory_order_acquire) != handle)
-        c = c->next;
-    return c;
-}
-
-/* "0-3,8" in the order of the communicator; "" if it does not fit. */
-static void print_members(const struct comm *c, char *text, size_t room)
-{
-    size_t n = 0;
-    for (int i = 0, first; i < c->size && n < room; i++) {
-        first = c->world[i];
-        while (i + 1 < c->size && c->world[i + 1] == c->world[i] + 1)
-            i++;
-        n +=
-            (size_t)snprintf(text + n, room - n, c->world[i] > first ? "%s%d-%d" : "%s%d",
-                             n ? "," : "", first, c->world[i]);
-    }
-    if (n >= room)
-        text[0] = '\0';
-}
-
-static bool id_is_used(uint64_t id)
-{
-    for (size_t i = 0; i < MPI_CALLS_COMMS; i++) {
-        if (file->comm[i].id == id)
-            return true;
-    }
-    return false;
-}
-
-static void get_name(long handle, char name[MPI_CALLS_NAME])
-{
-    char all[NAME_MAX_MPI] = "";
-    int n = 0;
-    mpi.comm_get_name(handle, all, &n);
-    snprintf(name, MPI_CALLS_NAME, "%s", all);
-}
-
-/* With the lock. `id` 0: named after its members. */
-static void take_record(struct comm *c, uint64_t id, const char *name)
-{
-    struct mpi_comm_record *r = file->comm;
-    while (r < file->comm + MPI_CALLS_COMMS && r->id != 0)
-        r++;
-    if (r == file->comm + MPI_CALLS_COMMS) {
-        file->partly = true;
-        return;
-    }
-    id = fnv1a(id ? id : FNV1A, c->world, (size_t)c->size * sizeof *c->world);
-    while (id == 0 || id_is_used(id))
-        id++;
-    r->entered = r->done = 0;
-    r->last.number = r->waited.number = 0;
-    r->size = (uint32_t)c->size;
-    r->all = c->size == mpi.size;
-    memcpy(r->name, name, sizeof r->name);
-    r->members[0] = '\0';
-    if (!r->all)
-        print_members(c, r->members, sizeof r->members);
-    r->id = id;
-    c->r = r;
-}
-
-/* The job's rank of each of its ranks; NULL: some are of other jobs. `like`: one with the
- * same ranks, or NULL; MPI may compare each rank with all others. */
-static int *ranks_of(long handle, int size, const struct comm *like)
-{
-    int *ours = malloc(2 * (size_t)size * sizeof *ours), *world = ours + size;
-    long group = 0;
-    if (!ours)
-        return NULL;
-    for (int i = 0; i < size; i++)
-        ours[i] = like ? like->world[i] : i;
-    if (like || handle == mpi.world)
-        return ours;
-    mpi.comm_group(handle, &group);
-    mpi.group_translate_ranks(group, size, ours, mpi.group, world);
-    mpi.group_free(&group);
-    memcpy(ours, world, (size_t)size * sizeof *ours);
-    for (int i = 0; i < size; i++) {
-        if (ours[i] < 0 || ours[i] >= mpi.size) {
-            free(ours);
-            return NULL;
-        }
-    }
-    return ours;
-}
-
-/* With the lock. Takes `world` over. */
-static struct comm *take_entry(long handle, int size, int *world)
-{
-    struct comm *_Atomic *row = row_of(handle);
-    struct comm *c = *row;
-    while (c && c->handle != 0)
-        c = c->next;
-    if (!c && (c = calloc(1, sizeof *c))) {
-        c->next = *row;
-        *row = c;
-    }
-    if (c) {
-        c->size = size;
-        c->world = world;
-    } else {
-        free(world);
-    }
-    return c;
-}
-
-static struct comm *add(long handle, uint64_t id, const struct comm *like, bool recorded)
-{
-    char name[MPI_CALLS_NAME];
-    int inter = 0, size = 0;
-    if (mpi.comm_test_inter(handle, &inter) != 0 || mpi.comm_size(handle, &size) != 0)
-        return NULL; /* it is none */
-    int *world = inter || size < 2 || !recorded ? NULL : ranks_of(handle, size, like);
-    get_name(handle, name);
-    pthread_mutex_lock(&lock);
-    struct comm *other = find(handle); /* of another thread, by now */
-    struct comm *c = other ? NULL : take_entry(handle, size, world);
-    if (c && world)
-        take_record(c, id, name);
-    if (c)
-        c->handle = handle;
-    if (other)
-        free(world);
-    pthread_mutex_unlock(&lock);
-    if (c)
-        mpi.comm_set_attr(handle, mpi.keyval, c);
-    return other ? other : c;
-}
-
-/* NULL: it is not recorded. */
-static struct comm *comm_of(long handle)
-{
-    if (handle == mpi.null || handle == 0)
-        return NULL;
-    struct comm *c = find(handle);
-    if (!c)
-        c = add(handle, 0, NULL, handle == mpi.world);
-    return c && c->r ? c : NULL;
-}
-
 /* --- calls -------------------------------------------------------------------------- */
 
 /* The first call of a rank: MPI_Init has been called, or it would be an error. MPI's
@@ -269,9 +66,7 @@ static void begin(void)
         map_calls();
     if (!mapped || !mpi_find() || mpi.initialized(&initialized) != 0 || !initialized)
         return;
-    mpi.comm_size(mpi.world, &mpi.size);
-    mpi.comm_group(mpi.world, &mpi.group);
-    mpi.comm_create_keyval(do_not_copy, on_freed, &mpi.keyval, NULL);
+    comms_begin(mapped);
     arrivals = arrivals_map();
     file = mapped;
 }
@@ -501,17 +296,12 @@ FOR_BOTH void *ddprun_mpi_enter(uint32_t row, const long *args, enum passed pass
     return enter(&mpi_calls[row], row, args, passed);
 }
 
-/* A communicator has been made: MPI_COMM_NULL for a rank that is not in it. */
-static void name_made(struct comm *parent, const struct mpi_call *call, long arg,
-                      enum passed passed)
+/* MPI_COMM_NULL for a rank that is not in it. */
+static long made_at(long arg, enum passed passed)
 {
-    long made = passed == PASSED_FORTRAN ? handle_at(arg, passed, mpi.comm_f2c)
-                : mpi.abi == ABI_MPICH   ? *(int *)arg
-                                         : *(long *)arg;
-    uint64_t parts[] = {parent ? parent->r->id : 0, parent ? ++parent->nmade : 0};
-    if (made != mpi.null)
-        add(made, parent ? fnv1a(FNV1A, parts, sizeof parts) : 0,
-            call->same ? parent : NULL, true);
+    return passed == PASSED_FORTRAN ? handle_at(arg, passed, mpi.comm_f2c)
+           : mpi.abi == ABI_MPICH   ? *(int *)arg
+                                    : *(long *)arg;
 }
 
 /* `c`: NULL if it is not recorded. */
@@ -519,7 +309,7 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
                   enum passed passed, int rc)
 {
     if (c && call->kind == MPI_CALL_NAME) {
-        get_name(c->handle, c->r->name);
+        comm_named(c);
     } else if (c) {
         if (rc != 0) { /* it has not met the others */
             c->r->entered--;
@@ -536,7 +326,7 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
             (struct mpi_request_record){.handle = handle, .is = posted};
     }
     if (rc == 0 && call->made != NO)
-        name_made(c, call, args[call->made], passed);
+        comm_made(made_at(args[call->made], passed), c, call->same);
 }
 
 FOR_BOTH void ddprun_mpi_leave(void *entered, uint32_t row, const long *args,

@@ -52,15 +52,17 @@ struct mpi_messages_record {
     _Atomic uint32_t sent, received;
 };
 
-/* One of them. */
+/* One of them, or another one. */
 struct mpi_message_record {
-    uint32_t slot;   /* of mpi_calls_file.messages */
-    uint32_t number; /* from 1; 0: it is not counted */
+    uint64_t comm;     /* its id; 0: not known */
+    int32_t peer, tag; /* rank of the job; MPI_ANY; -2: not known, or no rank */
+    uint32_t number;   /* from 1; 0: it is not counted */
     uint32_t sends;
 };
 
 struct mpi_request_record {
-    int64_t handle; /* as the call has it: MPICH's and Fortran's are ints */
+    _Atomic int64_t
+        handle; /* as the call has it: MPICH's and Fortran's are ints. 0: none */
     struct mpi_message_record is;
 };
 
@@ -68,16 +70,15 @@ struct mpi_wait_record {
     _Atomic int64_t at_ms; /* when it was entered */
     _Atomic uint32_t in;   /* 0: it has returned */
     uint32_t call;
-    int32_t peer, tag; /* rank of the job; MPI_ANY; -2: not known, or no rank */
-    struct mpi_message_record is;
-    uint32_t nrequests; /* that it waits for, at most MPI_CALLS_WAITED of them */
-    int64_t request[MPI_CALLS_WAITED];
+    struct mpi_message_record is[2]; /* MPI_Sendrecv has two */
+    uint32_t nrequests, more; /* the first of those that it waits for; there are more */
+    int64_t request[MPI_CALLS_WAITED]; /* 0: none */
 };
 
 struct mpi_calls_file {
     uint32_t version, comms, threads;
-    uint32_t partly;    /* it has more communicators than there are records */
-    uint32_t full;      /* `messages` are not all */
+    uint32_t partly;       /* it has more communicators than there are records */
+    _Atomic uint32_t full; /* `messages` are not all: no more are taken */
     uint32_t uncounted; /* messages may have been sent or received that are not counted */
     struct mpi_wait_record wait[MPI_CALLS_THREADS]; /* the first: of the main thread */
     struct mpi_comm_record comm[MPI_CALLS_COMMS];

@@ -6,57 +6,59 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum { TRIED = 16 }; /* places of a record */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* NULL: there is none; `free`: the first that is not in use, or NULL. */
-static struct mpi_messages_record *find(struct mpi_calls_file *f, uint64_t comm, int peer,
-                                        int tag, struct mpi_messages_record **free)
+/* NULL: there is none; `unused`: the first that is not in use, or NULL. */
+static struct mpi_messages_record *find(struct mpi_calls_file *f,
+                                        const struct mpi_message_record *m,
+                                        struct mpi_messages_record **unused)
 {
-    uint64_t with = (uint64_t)(uint32_t)peer << 32 | (uint32_t)tag;
-    uint32_t at = mpi_calls_hash(comm ^ with);
+    uint64_t with = (uint64_t)(uint32_t)m->peer << 32 | (uint32_t)m->tag;
+    uint32_t at = mpi_calls_hash(m->comm ^ with);
     for (uint32_t i = 0; i < TRIED; i++) {
-        struct mpi_messages_record *m = &f->messages[(at + i) % MPI_CALLS_SLOTS];
-        uint64_t its = atomic_load_explicit(&m->comm, memory_order_acquire);
-        if (its == comm && m->peer == peer && m->tag == tag)
-            return m;
-        if (free && !*free && its == 0)
-            *free = m;
+        struct mpi_messages_record *r = &f->messages[(at + i) % MPI_CALLS_SLOTS];
+        uint64_t its = atomic_load_explicit(&r->comm, memory_order_acquire);
+        if (its == m->comm && r->peer == m->peer && r->tag == m->tag)
+            return r;
+        if (unused && !*unused && its == 0)
+            *unused = r;
     }
     return NULL;
 }
 
-static struct mpi_messages_record *add(struct mpi_calls_file *f, uint64_t comm, int peer,
-                                       int tag)
+/* With a record too few none is taken later: it would not count from the start. */
+static struct mpi_messages_record *add(struct mpi_calls_file *f,
+                                       const struct mpi_message_record *m)
 {
-    struct mpi_messages_record *free = NULL;
+    struct mpi_messages_record *unused = NULL;
+    if (atomic_load_explicit(&f->full, memory_order_relaxed))
+        return NULL;
     pthread_mutex_lock(&lock);
-    struct mpi_messages_record *m = find(f, comm, peer, tag, &free);
-    if (!m && free) {
-        m = free;
-        m->peer = peer;
-        m->tag = tag;
-        m->sent = m->received = 0;
-        atomic_store_explicit(&m->comm, comm, memory_order_release);
+    struct mpi_messages_record *r = find(f, m, &unused);
+    if (!r && unused && !f->full) {
+        r = unused;
+        r->peer = m->peer;
+        r->tag = m->tag;
+        r->sent = r->received = 0;
+        atomic_store_explicit(&r->comm, m->comm, memory_order_release);
     }
-    f->full |= !m;
+    if (!r)
+        f->full = true;
     pthread_mutex_unlock(&lock);
-    return m;
+    return r;
 }
 
-struct mpi_message_record message_counts_add(struct mpi_calls_file *f, uint64_t comm,
-                                             int peer, int tag, bool sends)
+void message_counts_add(struct mpi_calls_file *f, struct mpi_message_record *m)
 {
-    struct mpi_messages_record *m = find(f, comm, peer, tag, NULL);
-    m = m ? m : add(f, comm, peer, tag);
-    if (!m)
-        return (struct mpi_message_record){.number = 0};
-    uint32_t before = atomic_fetch_add_explicit(sends ? &m->sent : &m->received, 1,
-                                                memory_order_relaxed);
-    return (struct mpi_message_record){
-        .slot = (uint32_t)(m - f->messages), .number = before + 1, .sends = sends};
+    struct mpi_messages_record *r = find(f, m, NULL);
+    r = r ? r : add(f, m);
+    if (r)
+        m->number = 1 + atomic_fetch_add_explicit(m->sends ? &r->sent : &r->received, 1,
+                                                  memory_order_relaxed);
 }
 
 void message_counts_forget(struct mpi_calls_file *f, uint64_t comm)

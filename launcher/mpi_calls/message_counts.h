@@ -8,11 +8,8 @@
 
 #include "common/mpi_calls.h"
 
-#include <stdbool.h>
-
-/* Another one, with a rank of the job in a communicator, by its id. */
-struct mpi_message_record message_counts_add(struct mpi_calls_file *f, uint64_t comm,
-                                             int peer, int tag, bool sends);
+/* `m` is another one: numbers it. */
+void message_counts_add(struct mpi_calls_file *f, struct mpi_message_record *m);
 /* A communicator is freed. */
 void message_counts_forget(struct mpi_calls_file *f, uint64_t comm);
 

@@ -21,7 +21,7 @@
 
 enum {
     UNKNOWN_RANK = -2,
-    MPICH_ANY = -2, /* MPI_ANY_SOURCE; -1 in the others. MPI_ANY_TAG is -1 in all */
+    MPICH_ANY = -2, /* MPI_ANY_SOURCE; -1 in the others */
 };
 #define LARGE_COUNTS "-large.so:" /* what our name goes on with, of the other library */
 
@@ -33,8 +33,9 @@ static atomic_uint nthreads;
 static __thread __attribute__((tls_model("initial-exec"))) int depth;
 static __thread
     __attribute__((tls_model("initial-exec"))) struct mpi_wait_record *my_wait;
-static __thread __attribute__((tls_model(
-    "initial-exec"))) struct mpi_message_record posted; /* by the call that it is in */
+/* What it begins. */
+static __thread
+    __attribute__((tls_model("initial-exec"))) struct mpi_message_record posted;
 
 /* --- the file ----------------------------------------------------------------------- */
 
@@ -57,6 +58,15 @@ static void map_calls(void)
 
 /* --- calls -------------------------------------------------------------------------- */
 
+/* The library for large counts is not loaded where a script starts the program. */
+static bool lacks_large_counts(void)
+{
+    Dl_info library;
+    void *send = dlsym(RTLD_DEFAULT, "MPI_Send_c");
+    return send && dladdr(send, &library) &&
+           !strstr(library.dli_fname, "ddprun-mpi-calls");
+}
+
 /* The first call of a rank: MPI_Init has been called, or it would be an error. MPI's
  * sessions have no MPI_COMM_WORLD. */
 static void begin(void)
@@ -66,6 +76,7 @@ static void begin(void)
         map_calls();
     if (!mapped || !mpi_find() || mpi.initialized(&initialized) != 0 || !initialized)
         return;
+    mapped->uncounted = lacks_large_counts();
     comms_begin(mapped);
     arrivals = arrivals_map();
     file = mapped;
@@ -176,67 +187,118 @@ static struct mpi_wait_record *take_wait(void)
     return &file->wait[first ? 0 : 1 + other];
 }
 
-/* As the call has it: for a table of ours. */
+/* As the call has it, for our own table: to convert Open MPI's takes a lock. */
 static long raw_at(const void *array, size_t i, enum passed passed)
 {
     bool narrow = passed == PASSED_FORTRAN || mpi.abi == ABI_MPICH;
     return narrow ? narrow_at(array, i) : wide_at(array, i);
 }
 
-/* The job's rank. */
-static int peer_at(const struct comm *c, long arg, enum passed passed)
+static struct mpi_message_record message_of(const struct comm *c, long peer_arg,
+                                            long tag_arg, enum passed passed, bool sends)
 {
-    int peer = int_at(arg, passed), any = mpi.abi == ABI_MPICH ? MPICH_ANY : MPI_ANY;
-    return peer == any                        ? MPI_ANY
-           : c && peer >= 0 && peer < c->size ? c->world[peer]
-                                              : UNKNOWN_RANK;
+    int peer = int_at(peer_arg, passed), tag = int_at(tag_arg, passed),
+        any = mpi.abi == ABI_MPICH ? MPICH_ANY : MPI_ANY;
+    bool is_rank = c && peer >= 0 && peer < c->size;
+    return (struct mpi_message_record){.comm = c ? c->r->id : 0,
+                                       .peer = peer == any ? MPI_ANY
+                                               : is_rank   ? c->world[peer]
+                                                           : UNKNOWN_RANK,
+                                       .tag = tag < 0 ? MPI_ANY : tag,
+                                       .sends = sends};
 }
 
-static struct mpi_message_record count(const struct comm *c, long peer, long tag,
-                                       enum passed passed, bool sends)
+/* Its receive first: returns how many. */
+static int messages_of(const struct mpi_call *call, const struct comm *c,
+                       const long *args, enum passed passed,
+                       struct mpi_message_record m[static 2])
 {
-    int other = peer_at(c, peer, passed);
-    return other == UNKNOWN_RANK
-               ? (struct mpi_message_record){.number = 0}
-               : message_counts_add(file, c->r->id, other, int_at(tag, passed), sends);
-}
-
-/* Of one that does both it is the receive that is awaited. */
-static struct mpi_message_record count_message(const struct mpi_call *call,
-                                               const struct comm *c, const long *args,
-                                               enum passed passed)
-{
-    struct mpi_message_record m = {.number = 0};
-    if (call->to != NO)
-        m = count(c, args[call->to], args[call->to_tag], passed, true);
+    int n = 0;
     if (call->from != NO)
-        m = count(c, args[call->from], args[call->from_tag], passed, false);
-    return m;
+        m[n++] = message_of(c, args[call->from], args[call->from_tag], passed, false);
+    if (call->to != NO)
+        m[n++] = message_of(c, args[call->to], args[call->to_tag], passed, true);
+    for (int i = 0; i < n && c && call->kind != MPI_CALL_PROBE; i++) {
+        if (m[i].peer != UNKNOWN_RANK)
+            message_counts_add(file, &m[i]);
+    }
+    return n;
+}
+
+static struct mpi_wait_record *own_wait(void)
+{
+    return my_wait ? my_wait : (my_wait = take_wait());
+}
+
+/* Of a wait or a test. Threads may share `w` (take_wait()). */
+static void note_requests(struct mpi_wait_record *w, const struct mpi_call *call,
+                          const long *args, enum passed passed)
+{
+    const struct requests its = requests_of(call, args, passed);
+    long null = passed == PASSED_FORTRAN && mpi.request_f2c ? 0 : its.null;
+    w->more = its.n > MPI_CALLS_WAITED;
+    w->nrequests = w->more ? MPI_CALLS_WAITED : (uint32_t)its.n;
+    for (size_t i = 0; i < w->nrequests; i++) {
+        long handle = raw_at(its.array, i, passed);
+        w->request[i] = handle == null ? 0 : handle;
+    }
+}
+
+static struct mpi_request_record *request_record(int64_t handle)
+{
+    return &file->request[mpi_calls_hash((uint64_t)handle)];
+}
+
+/* MPI has set those that have ended to another value, and gives theirs to others. */
+static void forget_ended(const struct mpi_wait_record *w, const struct mpi_call *call,
+                         const long *args, enum passed passed)
+{
+    const struct requests its = requests_of(call, args, passed);
+    for (size_t i = 0; i < w->nrequests && i < its.n; i++) {
+        int64_t handle = w->request[i];
+        if (handle == 0 || raw_at(its.array, i, passed) == handle)
+            continue;
+        struct mpi_request_record *r = request_record(handle);
+        atomic_compare_exchange_strong(&r->handle, &handle, 0);
+    }
 }
 
 static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t row,
                                           const struct comm *c, const long *args,
                                           enum passed passed)
 {
-    struct mpi_wait_record *w = my_wait;
-    int peer = call->from != NO ? call->from : call->to,
-        tag = call->from != NO ? call->from_tag : call->to_tag;
-    if (!w)
-        w = my_wait = take_wait();
+    static const struct mpi_message_record none = {.peer = UNKNOWN_RANK};
+    struct mpi_wait_record *w = own_wait();
     w->call = row;
-    w->peer = peer == NO ? UNKNOWN_RANK : peer_at(c, args[peer], passed);
-    w->tag = tag == NO ? 0 : int_at(args[tag], passed);
-    w->is = posted;
-    w->nrequests = 0;
-    if (call->requests != NO) {
-        const struct requests its = requests_of(call, args, passed);
-        w->nrequests = its.n < MPI_CALLS_WAITED ? (uint32_t)its.n : MPI_CALLS_WAITED;
-        for (size_t i = 0; i < w->nrequests; i++)
-            w->request[i] = raw_at(its.array, i, passed);
-    }
+    w->is[0] = w->is[1] = none;
+    messages_of(call, c, args, passed, w->is);
+    w->nrequests = w->more = 0;
+    if (call->requests != NO)
+        note_requests(w, call, args, passed);
     atomic_store_explicit(&w->at_ms, coarse_ms(), memory_order_relaxed);
     atomic_store_explicit(&w->in, 1, memory_order_release);
     return w;
+}
+
+/* One that sends and receives is not known by its request. */
+static void enter_post(const struct mpi_call *call, const struct comm *c,
+                       const long *args, enum passed passed)
+{
+    struct mpi_message_record m[2];
+    int n = messages_of(call, c, args, passed, m);
+    posted = *m;
+    if (n > 1)
+        posted.number = 0;
+}
+
+static void leave_post(const struct mpi_call *call, const long *args, enum passed passed)
+{
+    long handle = raw_at((const void *)args[call->requests], 0, passed);
+    struct mpi_request_record *r = request_record(handle);
+    atomic_store_explicit(&r->handle, 0, memory_order_relaxed);
+    r->is = posted;
+    if (posted.number > 0)
+        atomic_store_explicit(&r->handle, handle, memory_order_release);
 }
 
 static char nothing; /* a call of which nothing is recorded */
@@ -262,14 +324,17 @@ static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
     struct comm *c = call->comm == NO
                          ? NULL
                          : comm_of(handle_at(args[call->comm], passed, mpi.comm_f2c));
-    bool counts = c && (call->kind == MPI_CALL_MESSAGE || call->kind == MPI_CALL_POST);
-    posted = counts ? count_message(call, c, args, passed)
-                    : (struct mpi_message_record){.number = 0};
     switch (call->kind) {
     case MPI_CALL_MESSAGE:
     case MPI_CALL_PROBE:
     case MPI_CALL_WAIT:
         return enter_wait(call, row, c, args, passed);
+    case MPI_CALL_TEST:
+        note_requests(own_wait(), call, args, passed);
+        break;
+    case MPI_CALL_POST:
+        enter_post(call, c, args, passed);
+        break;
     case MPI_CALL_COLLECTIVE:
         if (c)
             enter_collective(call, row, c, args, passed);
@@ -278,9 +343,6 @@ static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
         return c ? (void *)c : &nothing;
     case MPI_CALL_UNCOUNTED:
         file->uncounted = true;
-        return &nothing;
-    case MPI_CALL_POST:
-    case MPI_CALL_TEST:
         break;
     }
     return &nothing;
@@ -320,11 +382,6 @@ static void leave(struct comm *c, const struct mpi_call *call, const long *args,
         }
         atomic_store_explicit(&c->r->done, c->r->entered, memory_order_relaxed);
     }
-    if (rc == 0 && posted.number > 0) {
-        long handle = raw_at((const void *)args[call->requests], 0, passed);
-        file->request[mpi_calls_hash((uint64_t)handle)] =
-            (struct mpi_request_record){.handle = handle, .is = posted};
-    }
     if (rc == 0 && call->made != NO)
         comm_made(made_at(args[call->made], passed), c, call->same);
 }
@@ -339,6 +396,12 @@ FOR_BOTH void ddprun_mpi_leave(void *entered, uint32_t row, const long *args,
         const struct requests its = requests_of(call, args, passed);
         requests_leave(&its);
     }
+    if (rc != 0 && (call->from != NO || call->to != NO))
+        file->uncounted = true; /* whether it has met another is not known */
+    else if (call->kind == MPI_CALL_POST)
+        leave_post(call, args, passed);
+    else if (call->requests != NO && call->kind != MPI_CALL_COLLECTIVE)
+        forget_ended(my_wait, call, args, passed);
     if (entered == my_wait)
         atomic_store_explicit(&my_wait->in, 0, memory_order_relaxed);
     else

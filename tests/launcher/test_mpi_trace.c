@@ -76,8 +76,8 @@ static void record(struct mpi_calls_file *f, const struct is *is)
         f->wait[0].call = row_of(is->call);
         f->wait[0].in = 1;
         f->wait[0].at_ms = ENTERED_MS;
-        f->wait[0].peer = is->peer;
-        f->wait[0].tag = 7;
+        f->wait[0].is[0] = (struct mpi_message_record){.peer = is->peer, .tag = 7};
+        f->wait[0].is[1].peer = NOBODY;
         return;
     }
     struct mpi_comm_record *r = &f->comm[3];
@@ -228,17 +228,26 @@ struct counted {
     int peer, tag, sent, received, part;
 };
 
-static uint32_t count(struct mpi_calls_file *f, const struct counted *is)
+static void count(struct mpi_calls_file *f, const struct counted *is)
 {
-    uint32_t slot = 0;
-    while (f->messages[slot].comm != 0)
-        slot++;
-    f->messages[slot] = (struct mpi_messages_record){.comm = is->part ? PART : WORLD,
-                                                     .peer = is->peer,
-                                                     .tag = is->tag,
-                                                     .sent = (uint32_t)is->sent,
-                                                     .received = (uint32_t)is->received};
-    return slot;
+    struct mpi_messages_record *m = f->messages;
+    while (m->comm != 0)
+        m++;
+    *m = (struct mpi_messages_record){.comm = is->part ? PART : WORLD,
+                                      .peer = is->peer,
+                                      .tag = is->tag,
+                                      .sent = (uint32_t)is->sent,
+                                      .received = (uint32_t)is->received};
+}
+
+static struct mpi_message_record last_of(const struct counted *is, bool sends)
+{
+    return (struct mpi_message_record){.comm = is->part ? PART : WORLD,
+                                       .peer = is->peer,
+                                       .tag = is->tag,
+                                       .number =
+                                           (uint32_t)(sends ? is->sent : is->received),
+                                       .sends = sends};
 }
 
 /* It waits for the last message of each, too. */
@@ -246,11 +255,9 @@ static void await(struct mpi_calls_file *f, const struct counted *is, bool sends
 {
     struct mpi_wait_record *w = &f->wait[0];
     int64_t handle = 100 + w->nrequests;
-    f->request[mpi_calls_hash((uint64_t)handle)] = (struct mpi_request_record){
-        .handle = handle,
-        .is = {.slot = count(f, is),
-               .number = (uint32_t)(sends ? is->sent : is->received),
-               .sends = sends}};
+    count(f, is);
+    f->request[mpi_calls_hash((uint64_t)handle)] =
+        (struct mpi_request_record){.handle = handle, .is = last_of(is, sends)};
     w->request[w->nrequests++] = handle;
 }
 
@@ -258,6 +265,8 @@ static const struct {
     struct counted awaits[2], counts, other[2]; /* rank 0's; rank 1's */
     bool sends, persistent, full, both;         /* both: rank 1 waits in the same way */
     bool exits, alone;                          /* rank 1; it has not the communicator */
+    bool more;                                  /* requests of which nothing is known */
+    bool sendrecv; /* it is in that call: the first is received, the second sent */
     const char *sentence;
 } requests[] = {
     {{{2, 7, 0, 2}, {1, 7, 0, 2}},
@@ -297,7 +306,7 @@ static const struct {
          "ranks 0-1 wait for each other: rank 0 has waited 30 s in MPI_Waitall for "
          "rank 1 (tag 7; it has sent one with tag 5); rank 1 has waited 30 s in "
          "MPI_Waitall for rank 0 (tag 7)"},
-    {{{2, 7, 0, 2}, {1, 9, 0, 1}},
+    {{{0}, {1, 9, 0, 1}},
      {2, 9, 4, 0},
      {{0, 7, 2, 0}, {0, 9, 1, 0}},
      .exits = true,
@@ -310,6 +319,20 @@ static const struct {
      .exits = true,
      .sends = true,
      .sentence = "rank 0 waits in MPI_Waitall; rank 1 has exited with status 0"},
+    {{{1, 7, 0, 1}, {1, 9, 1, 0}},
+     {1, 8, 0, 1},
+     {{0, 5, 1, 0}, {0, 7, 1, 0}},
+     .sendrecv = true,
+     .sentence =
+         "rank 0 has waited 30 s in MPI_Sendrecv for rank 1 to receive (tag 9); rank 1 "
+         "is running"},
+    {{{1, 7, 0, 1}, {1, 9, 1, 0}},
+     {1, 8, 0, 1},
+     {{0, 5, 1, 0}},
+     .sendrecv = true,
+     .sentence =
+         "rank 0 has waited 30 s in MPI_Sendrecv for rank 1 (tag 7; it has sent one "
+         "with tag 5); rank 1 is running"},
     /* nothing is known if all have been sent, some are not counted, or any may have come
      */
     {{{1, 7, 0, 2}, {1, 9, 0, 1}}, {1, 8, 0, 1}, {{0, 7, 2, 0}, {0, 9, 1, 0}}},
@@ -321,6 +344,13 @@ static const struct {
      {{MPI_ANY, MPI_ANY, 0, 1}},
      .sends = true},
     {{{1, 7, 0, 2}, {1, 9, 0, 1}}, {1, 8, 0, 1}, {{0, 5, 1, 0}}, .alone = true},
+    /* a request that has ended, of which the handle is another's by now */
+    {{{0}, {1, 7, 0, 2}}, {1, 8, 0, 1}, {{0, 7, 2, 0}}},
+    {{{0}, {1, 7, 0, -1}}, {1, 8, 0, 1}, {{0, 7, 1, 0}}}, /* counts have passed 2^32 */
+    {{{0}, {1, 7, 0, 2}}, {1, 8, 0, 1}, {{0, 5, 1, 0}}, .persistent = true, .more = true},
+    /* sends may have ended */
+    {{{0}, {1, 7, 2, 0}}, {1, 8, 0, 1}, {{0, 5, 1, 0}}, .sends = true, .more = true},
+    {{{1, 9, 1, 0}, {1, 7, 2, 0}}, {1, 8, 0, 1}, {{0, 5, 1, 0}}, .sends = true},
 };
 
 LOOP_TEST(requests_that_others_have_not_met, (sizeof requests / sizeof *requests))
@@ -337,10 +367,19 @@ LOOP_TEST(requests_that_others_have_not_met, (sizeof requests / sizeof *requests
         f[r].wait[0].call = row_of("MPI_Waitall");
     }
     for (size_t i = 0; i < 2; i++) {
-        await(&f[0], &requests[_i].awaits[i], requests[_i].sends);
+        const struct counted *is = &requests[_i].awaits[i];
+        if (requests[_i].sendrecv) {
+            count(&f[0], is);
+            f[0].wait[0].is[i] = last_of(is, i == 1);
+        } else if (is->tag) {
+            await(&f[0], is, requests[_i].sends);
+        }
         if (requests[_i].other[i].tag)
             count(&f[1], &requests[_i].other[i]);
     }
+    f[0].wait[0].more = requests[_i].more;
+    if (requests[_i].sendrecv)
+        f[0].wait[0].call = row_of("MPI_Sendrecv");
     count(&f[0], &requests[_i].counts);
     for (int tag = 7; requests[_i].both && tag < 9; tag++)
         await(&f[1], &(struct counted){0, tag, 0, 1}, false);
@@ -437,7 +476,7 @@ TEST(threads_and_what_has_returned)
     static struct mpi_calls_file f;
     record(&f, &computes);
     f.wait[2] = (struct mpi_wait_record){
-        .at_ms = ENTERED_MS + 9000, .in = 1, .call = row_of("MPI_Recv"), .peer = 0};
+        .at_ms = ENTERED_MS + 9000, .in = 1, .call = row_of("MPI_Recv")};
     json_t *ranks = json_pack("[{s:i}]", "rank", 0), *rank = json_array_get(ranks, 0);
     trace_of_mpi(&f, NOW_MS, rank);
     ck_assert_ptr_null(json_object_get(rank, "message"));

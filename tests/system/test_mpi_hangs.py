@@ -84,6 +84,10 @@ class Programs:
         self.assertRegex(said[0], r"^\d of 4 ranks ha(s|ve) waited \d+ s in MPI_Barrier #\d of MPI_COMM_WORLD")
         self.assertRegex(said[0], r"MPI_Waitall for rank 1 \(tag (10|2000)\)")
 
+    def test_a_request_that_has_ended(self):
+        said = self.hang(self.program, "reused")
+        self.assertRegex(said[0], r"; ranks 0-1 have not arrived: they are waiting in MPI_Wait( at mpi_hang.c:\d+)?$")
+
     def test_a_rank_that_is_stopped(self):
         said = self.hang(self.program, "stopped")
         self.assertRegex(said[0], r"^rank 0 has waited \d+ s in MPI_Recv for rank 1 \(tag 7\).*, and 2 others so; "

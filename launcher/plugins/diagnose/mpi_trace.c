@@ -87,19 +87,16 @@ static json_t *call_of(const struct mpi_comm_record *r, const struct mpi_call_re
     return call;
 }
 
-enum { COUNTS_MAX = 256 };
-
 static void print_id(uint64_t comm, char id[static 32])
 {
     snprintf(id, 32, "mpi-%llx", (unsigned long long)comm);
 }
 
-static void note_counts(const struct mpi_calls_file *f, uint64_t comm, json_t *group,
-                        size_t *n)
+static void note_counts(const struct mpi_calls_file *f, uint64_t comm, json_t *group)
 {
     for (const struct mpi_messages_record *m = f->messages;
          m < f->messages + MPI_CALLS_SLOTS && !f->uncounted; m++) {
-        if (m->comm == comm && ++*n <= COUNTS_MAX)
+        if (m->comm == comm)
             json_array_append_new(array_in(group, "messages"),
                                   json_pack("[i, i, I, I]", m->peer, m->tag,
                                             (json_int_t)m->sent,
@@ -107,37 +104,34 @@ static void note_counts(const struct mpi_calls_file *f, uint64_t comm, json_t *g
     }
 }
 
-static void note_awaited(const struct mpi_calls_file *f,
-                         const struct mpi_message_record *is, int peer, int tag,
-                         json_t *awaits)
+static void note_awaited(const struct mpi_message_record *m, json_t *awaits)
 {
     char id[32] = "";
-    if (is->number > 0 && is->slot < MPI_CALLS_SLOTS) {
-        const struct mpi_messages_record *m = &f->messages[is->slot];
+    if (m->comm)
         print_id(m->comm, id);
-        peer = m->peer;
-        tag = m->tag;
-    }
-    if (peer >= 0)
-        json_array_append_new(awaits, json_pack("[s, i, i, I, b]", id, peer, tag,
-                                                (json_int_t)is->number, is->sends != 0));
+    if (m->peer >= 0)
+        json_array_append_new(awaits, json_pack("[s, i, i, I, b]", id, m->peer, m->tag,
+                                                (json_int_t)m->number, m->sends != 0));
 }
 
 /* Of the main thread: others may do nothing else than wait for requests. */
 static void note_message(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
 {
     const struct mpi_wait_record *w = &f->wait[0];
-    json_t *message =
-               json_pack("{s:s, s:I, s:I}", "op", call_name(w->call), "age_ms",
-                         age_ms(w->at_ms, now_ms), "requests", (json_int_t)w->nrequests),
+    json_int_t nrequests = w->more != 0;
+    json_t *message = json_pack("{s:s, s:I}", "op", call_name(w->call), "age_ms",
+                                age_ms(w->at_ms, now_ms)),
            *awaits = array_in(message, "awaits");
-    note_awaited(f, &w->is, w->peer, w->tag, awaits);
+    note_awaited(&w->is[0], awaits);
+    note_awaited(&w->is[1], awaits);
     for (uint32_t i = 0; i < w->nrequests && i < MPI_CALLS_WAITED; i++) {
         const struct mpi_request_record *r =
             &f->request[mpi_calls_hash((uint64_t)w->request[i])];
-        if (r->handle == w->request[i])
-            note_awaited(f, &r->is, -1, 0, awaits);
+        nrequests += w->request[i] != 0;
+        if (w->request[i] && r->handle == w->request[i])
+            note_awaited(&r->is, awaits);
     }
+    json_object_set_new(message, "requests", json_integer(nrequests));
     json_object_set_new(rank, "message", message);
 }
 
@@ -147,7 +141,6 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
         f->threads != MPI_CALLS_THREADS)
         return;
     json_t *groups = array_in(rank, "groups"), *calls = array_in(rank, "calls");
-    size_t n = 0;
     json_object_set_new(rank, "mpi", json_string(f->partly ? "partly" : "recorded"));
     for (const struct mpi_comm_record *r = f->comm; r < f->comm + MPI_CALLS_COMMS; r++) {
         char id[32];
@@ -159,7 +152,7 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
             json_pack("{s:s, s:s, s:o, s:b, s:I, s:I}", "id", id, "text", text, "ranks",
                       ranks_of(r), "all", r->all != 0, "entered", (json_int_t)r->entered,
                       "done", (json_int_t)r->done);
-        note_counts(f, r->id, group, &n);
+        note_counts(f, r->id, group);
         json_array_append_new(groups, group);
         if (r->waited.number > 0)
             json_array_append_new(calls, call_of(r, &r->waited, id, now_ms));
@@ -174,6 +167,5 @@ void trace_of_mpi(const struct mpi_calls_file *f, int64_t now_ms, json_t *rank)
     if (f->wait[0].in)
         note_message(f, now_ms, rank);
     if (!f->uncounted)
-        json_object_set_new(rank, "counted",
-                            json_string(f->full || n > COUNTS_MAX ? "some" : "all"));
+        json_object_set_new(rank, "counted", json_string(f->full ? "some" : "all"));
 }

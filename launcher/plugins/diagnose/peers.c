@@ -39,15 +39,16 @@ static bool may_be(const json_t *row, json_int_t peer, json_int_t tag)
            (at(row, TAG) == MPI_ANY || at(row, TAG) == tag);
 }
 
-/* How many messages with `peer` this rank has begun to send, or to receive; -1: not
- * known. */
+/* How many messages with `peer` this rank has begun to send, or to receive (`which`); -1:
+ * not known. */
 static json_int_t count(const struct view *v, const char *group, json_int_t peer,
                         json_int_t tag, size_t which)
 {
     const json_t *own = group_of(v, group), *row;
-    json_int_t n = is_text(v->is, "counted", "all") ? 0 : -1;
+    bool all = is_text(v->is, "counted", "all");
+    json_int_t n = all ? 0 : -1;
     size_t i;
-    if (!own || !text_of(v->is, "counted"))
+    if (!own || !text_of(v->is, "counted") || (which == RECEIVED && !all))
         return -1;
     json_array_foreach (json_object_get(own, "messages"), i, row) {
         if (at(row, PEER) == peer && at(row, TAG) == tag)
@@ -63,23 +64,26 @@ static const struct view *view_of(const struct job_view *j, json_int_t rank)
     return rank >= 0 && rank < (json_int_t)j->n ? &j->ranks[rank] : NULL;
 }
 
-/* The other rank has begun fewer. */
-static bool is_missing(const struct view *v, const struct view *peer,
+enum met { MET, NOT_MET, UNKNOWN };
+
+/* Has the other rank begun it, too? Counts may pass 2^32. */
+static enum met is_met(const struct job_view *j, const struct view *v,
                        const struct awaited *m)
 {
+    const struct view *peer = view_of(j, m->peer);
+    if (!peer || m->tag == MPI_ANY || m->number == 0)
+        return UNKNOWN;
     json_int_t own = count(v, m->group, m->peer, m->tag, m->sends ? SENT : RECEIVED),
                its = count(peer, m->group, v->rank, m->tag, m->sends ? RECEIVED : SENT);
-    return own >= 0 && its >= 0 && m->number > its;
+    if (own < 0 || its < 0)
+        return UNKNOWN;
+    return (int32_t)((uint32_t)m->number - (uint32_t)its) > 0 ? NOT_MET : MET;
 }
 
-/* The higher, the more it tells; 0: nothing. */
-static int value(const struct job_view *j, const struct view *v, const struct awaited *m)
+static bool waits(const struct job_view *j, json_int_t rank)
 {
-    const struct view *peer = view_of(j, m->peer);
-    if (!peer || peer->gone)
-        return peer && !m->sends;
-    bool waits = peer->at.op && !stopped(peer);
-    return is_missing(v, peer, m) ? 2 + !waits + 2 * !m->sends : 0;
+    const struct view *v = view_of(j, rank);
+    return v && v->at.op && !v->gone && !stopped(v);
 }
 
 static void find_stray(const struct job_view *j, const struct view *v, struct awaited *m)
@@ -87,7 +91,7 @@ static void find_stray(const struct job_view *j, const struct view *v, struct aw
     const struct view *peer = view_of(j, m->peer);
     const json_t *group, *row;
     size_t i, k;
-    if (!peer || m->sends || m->tag == MPI_ANY || !is_missing(v, peer, m))
+    if (!peer || m->sends || is_met(j, v, m) != NOT_MET)
         return;
     json_array_foreach (json_object_get(peer->is, "groups"), i, group) {
         const char *id = text_of(group, "id");
@@ -115,25 +119,50 @@ static bool in_collective(const struct view *v)
     return false;
 }
 
+/* A call without requests waits for its receive first. */
+static struct awaited of_call(const struct job_view *j, const struct view *v,
+                              const json_t *awaits)
+{
+    struct awaited first = awaited_of(json_array_get(awaits, 0));
+    if (json_array_size(awaits) < 2)
+        return first;
+    enum met met = is_met(j, v, &first);
+    return met == NOT_MET ? first
+                          : awaited_of(met == MET ? json_array_get(awaits, 1) : NULL);
+}
+
+/* A receive that is not met has not ended. A send may have: MPI keeps a copy of a short
+ * message. It is what the call waits for if all others are met; so is what is not known.
+ */
+static struct awaited of_requests(const struct job_view *j, const struct view *v,
+                                  const json_t *awaits, json_int_t nrequests)
+{
+    struct awaited found = awaited_of(NULL), open = found;
+    const json_t *is;
+    size_t i, nopen = 0;
+    json_array_foreach (awaits, i, is) {
+        struct awaited m = awaited_of(is);
+        enum met met = is_met(j, v, &m);
+        if (met == MET)
+            continue;
+        nopen++;
+        open = m;
+        bool better = found.peer < 0 || (waits(j, found.peer) && !waits(j, m.peer));
+        if (met == NOT_MET && !m.sends && better)
+            found = m;
+    }
+    bool all = (json_int_t)json_array_size(awaits) == nrequests;
+    return found.peer < 0 && nopen == 1 && all ? open : found;
+}
+
 static struct awaited find_awaited(const struct job_view *j, const struct view *v)
 {
     const json_t *message = json_object_get(v->is, "message"),
-                 *awaits = json_object_get(message, "awaits"), *is;
+                 *awaits = json_object_get(message, "awaits");
     json_int_t nrequests = int_of(message, "requests");
-    struct awaited best = awaited_of(NULL);
-    int most = 0;
-    size_t i;
-    if (nrequests > 0 && in_collective(v))
-        return best;
-    if (nrequests <= 1)
-        return awaited_of(json_array_get(awaits, 0));
-    json_array_foreach (awaits, i, is) {
-        struct awaited m = awaited_of(is);
-        int its = value(j, v, &m);
-        best = its > most ? m : best;
-        most = its > most ? its : most;
-    }
-    return best;
+    if (nrequests == 0)
+        return of_call(j, v, awaits);
+    return in_collective(v) ? awaited_of(NULL) : of_requests(j, v, awaits, nrequests);
 }
 
 void find_peers(struct job_view *j)

@@ -114,6 +114,20 @@ static void exchange(const char *what, bool number)
     }
 }
 
+/* Ranks 0 and 1 wait for rank 2, by a handle that was one of a message between them. */
+static void reuse(void)
+{
+    MPI_Request request;
+    if (rank > 1)
+        return;
+    MPI_Irecv(&sum, 1, MPI_INT, 1 - rank, 7, MPI_COMM_WORLD, &request);
+    MPI_Send(&one, 1, MPI_INT, 1 - rank, 7, MPI_COMM_WORLD);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    MPI_Recv_init(&sum, 1, MPI_INT, 2, 8, MPI_COMM_WORLD, &request);
+    MPI_Start(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 /* The first request ends by tests: its handle may be used again for what waits. */
 static void begin_and_wait(MPI_Comm half)
 {
@@ -191,6 +205,8 @@ int main(int argc, char **argv)
         receive((rank + 1) % size);
     if (strcmp(what, "tag") == 0 || strcmp(what, "leave") == 0)
         exchange(what, false);
+    if (strcmp(what, "reused") == 0)
+        reuse();
     if (strcmp(what, "numbered") == 0)
         exchange(what, true);
     if (strcmp(what, "stopped") == 0) {

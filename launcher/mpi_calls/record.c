@@ -259,7 +259,8 @@ static void forget_ended(const struct mpi_wait_record *w, const struct mpi_call 
         if (handle == 0 || raw_at(its.array, i, passed) == handle)
             continue;
         struct mpi_request_record *r = request_record(handle);
-        atomic_compare_exchange_strong(&r->handle, &handle, 0);
+        if (atomic_load_explicit(&r->handle, memory_order_relaxed) == handle)
+            atomic_store_explicit(&r->handle, 0, memory_order_relaxed);
     }
 }
 
@@ -267,10 +268,9 @@ static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t 
                                           const struct comm *c, const long *args,
                                           enum passed passed)
 {
-    static const struct mpi_message_record none = {.peer = UNKNOWN_RANK};
     struct mpi_wait_record *w = own_wait();
     w->call = row;
-    w->is[0] = w->is[1] = none;
+    w->is[0].peer = w->is[1].peer = UNKNOWN_RANK;
     messages_of(call, c, args, passed, w->is);
     w->nrequests = w->more = 0;
     if (call->requests != NO)

@@ -33,9 +33,8 @@ static atomic_uint nthreads;
 static __thread __attribute__((tls_model("initial-exec"))) int depth;
 static __thread
     __attribute__((tls_model("initial-exec"))) struct mpi_wait_record *my_wait;
-/* What it begins. */
-static __thread
-    __attribute__((tls_model("initial-exec"))) struct mpi_message_record posted;
+static __thread __attribute__((tls_model(
+    "initial-exec"))) struct mpi_message_record posted[2]; /* by the call that it is in */
 
 /* --- the file ----------------------------------------------------------------------- */
 
@@ -194,35 +193,34 @@ static long raw_at(const void *array, size_t i, enum passed passed)
     return narrow ? narrow_at(array, i) : wide_at(array, i);
 }
 
-static struct mpi_message_record message_of(const struct comm *c, long peer_arg,
-                                            long tag_arg, enum passed passed, bool sends)
+/* In place: to copy what has just been stored would wait for it. */
+static void fill_message(struct mpi_message_record *m, const struct comm *c,
+                         long peer_arg, long tag_arg, enum passed passed, bool sends)
 {
     int peer = int_at(peer_arg, passed), tag = int_at(tag_arg, passed),
         any = mpi.abi == ABI_MPICH ? MPICH_ANY : MPI_ANY;
     bool is_rank = c && peer >= 0 && peer < c->size;
-    return (struct mpi_message_record){.comm = c ? c->r->id : 0,
-                                       .peer = peer == any ? MPI_ANY
-                                               : is_rank   ? c->world[peer]
-                                                           : UNKNOWN_RANK,
-                                       .tag = tag < 0 ? MPI_ANY : tag,
-                                       .sends = sends};
+    m->comm = c ? c->r->id : 0;
+    m->peer = peer == any ? MPI_ANY : is_rank ? c->world[peer] : UNKNOWN_RANK;
+    m->tag = tag < 0 ? MPI_ANY : tag;
+    m->number = 0;
+    m->sends = sends;
 }
 
-/* Its receive first: returns how many. */
-static int messages_of(const struct mpi_call *call, const struct comm *c,
-                       const long *args, enum passed passed,
-                       struct mpi_message_record m[static 2])
+/* Its receive first. */
+static void fill_messages(const struct mpi_call *call, const struct comm *c,
+                          const long *args, enum passed passed,
+                          struct mpi_message_record m[static 2])
 {
     int n = 0;
     if (call->from != NO)
-        m[n++] = message_of(c, args[call->from], args[call->from_tag], passed, false);
+        fill_message(&m[n++], c, args[call->from], args[call->from_tag], passed, false);
     if (call->to != NO)
-        m[n++] = message_of(c, args[call->to], args[call->to_tag], passed, true);
+        fill_message(&m[n++], c, args[call->to], args[call->to_tag], passed, true);
     for (int i = 0; i < n && c && call->kind != MPI_CALL_PROBE; i++) {
         if (m[i].peer != UNKNOWN_RANK)
             message_counts_add(file, &m[i]);
     }
-    return n;
 }
 
 static struct mpi_wait_record *own_wait(void)
@@ -271,7 +269,7 @@ static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t 
     struct mpi_wait_record *w = own_wait();
     w->call = row;
     w->is[0].peer = w->is[1].peer = UNKNOWN_RANK;
-    messages_of(call, c, args, passed, w->is);
+    fill_messages(call, c, args, passed, w->is);
     w->nrequests = w->more = 0;
     if (call->requests != NO)
         note_requests(w, call, args, passed);
@@ -281,23 +279,14 @@ static struct mpi_wait_record *enter_wait(const struct mpi_call *call, uint32_t 
 }
 
 /* One that sends and receives is not known by its request. */
-static void enter_post(const struct mpi_call *call, const struct comm *c,
-                       const long *args, enum passed passed)
-{
-    struct mpi_message_record m[2];
-    int n = messages_of(call, c, args, passed, m);
-    posted = *m;
-    if (n > 1)
-        posted.number = 0;
-}
-
 static void leave_post(const struct mpi_call *call, const long *args, enum passed passed)
 {
     long handle = raw_at((const void *)args[call->requests], 0, passed);
     struct mpi_request_record *r = request_record(handle);
+    bool one = call->from == NO || call->to == NO;
     atomic_store_explicit(&r->handle, 0, memory_order_relaxed);
-    r->is = posted;
-    if (posted.number > 0)
+    r->is = posted[0];
+    if (one && posted[0].number > 0)
         atomic_store_explicit(&r->handle, handle, memory_order_release);
 }
 
@@ -333,7 +322,7 @@ static void *enter(const struct mpi_call *call, uint32_t row, const long *args,
         note_requests(own_wait(), call, args, passed);
         break;
     case MPI_CALL_POST:
-        enter_post(call, c, args, passed);
+        fill_messages(call, c, args, passed, posted);
         break;
     case MPI_CALL_COLLECTIVE:
         if (c)

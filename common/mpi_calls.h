@@ -61,8 +61,7 @@ struct mpi_message_record {
 };
 
 struct mpi_request_record {
-    _Atomic int64_t
-        handle; /* as the call has it: MPICH's and Fortran's are ints. 0: none */
+    _Atomic int64_t handle; /* as the call has it: it may be an int. 0: none */
     struct mpi_message_record is;
 };
 

@@ -84,6 +84,7 @@ class Backend(unittest.TestCase):
         """Its collectives and messages are the library's, of which PyTorch's recorder knows nothing."""
         for what, words in (("sum", r"1 of 2 ranks has waited \d+ s in all_reduce #1 of the group of ranks 0,2 "
                                     r"\(4 x f32\) at torch_backend.py:\d+; rank 2 has not arrived: it is "),
+                            ("all", r"2 of 3 ranks have waited \d+ s in all_reduce #1 of the group of ranks 0-2 "),
                             ("recv", r"ranks 0-2 wait for each other: rank 0 has waited \d+ s in recv for rank 1 "
                                      r"\(tag 3\) at torch_backend.py:\d+")):
             with self.subTest(what), tempfile.TemporaryDirectory() as folder:

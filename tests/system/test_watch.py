@@ -198,10 +198,10 @@ time.sleep(60)
         self.assertTrue(launch.wait_until(both_wait), status)
         waits = sorted((w["ranks"], w["for"], w["in"]) for w in status["waits"])
         self.assertEqual(waits, [("0", "1-2", "all_reduce #4 of the default group"),
-                                 ("2", "0", "all_reduce #1 of group 1")])
+                                 ("2", "0", "all_reduce #1 of the group of ranks 0,2")])
         self.assertEqual([(c[0], c[2]) for c in status["call"]],
                          [("all_reduce #4 of the default group", True),
-                          ("all_reduce #3 of the default group", False), ("all_reduce #1 of group 1", True)])
+                          ("all_reduce #3 of the default group", False), ("all_reduce #1 of the group of ranks 0,2", True)])
         self.assertGreaterEqual(min(w["s"] for w in status["waits"]), 1)
         self.stop(job)
 

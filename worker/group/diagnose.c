@@ -46,16 +46,16 @@ static int open_calls(void)
     return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
 }
 
-/* As JSON: the groups, of which there is one; "ddp/..." is PyTorch's (ddprun.torch). One
- * of some ranks is known by these. */
+/* As JSON: the groups, of which there is one. "ddp/..." is PyTorch's default one
+ * (ddprun.torch), "group/..." another one of it. One of some ranks is known by these. */
 static void print_group(const char *id, int size, const int *world,
                         unsigned long long entered, unsigned long long done, FILE *f)
 {
     bool all = !world && (strcmp(id, "ddp") == 0 || strncmp(id, "ddp/", 4) == 0);
     fprintf(f, "{\"groups\":[{\"id\":\"%s\",\"name\":\"%s\",\"ranks\":[", id,
-            all     ? "default_pg"
-            : world ? ""
-                    : id);
+            all                        ? "default_pg"
+            : world || strchr(id, '/') ? ""
+                                       : id);
     for (int i = 0; !all && i < size; i++)
         fprintf(f, "%s%d", i ? "," : "", world ? world[i] : i);
     fprintf(f, "],\"entered\":%llu,\"done\":%llu}],\"calls\":[", entered, done);

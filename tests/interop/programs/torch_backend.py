@@ -551,6 +551,14 @@ def hang_sum():
     dist.all_reduce(torch.ones(4), group=half)
 
 
+def hang_all():
+    """Of a second group of all ranks."""
+    every = dist.new_group(list(range(size)))
+    if rank != 2:
+        dist.all_reduce(torch.ones(4), group=every)
+    time.sleep(600)
+
+
 def hang_recv():
     dist.recv(torch.ones(4), (rank + 1) % size, tag=3)
 
@@ -558,6 +566,6 @@ def hang_recv():
 
 {"collectives": collectives, "training": training, "dies": dies, "late": late,
  "absent": absent, "tardy": tardy,
- "backward": backward, "compiled": compiled, "again": again, "hang_sum": hang_sum,
+ "backward": backward, "compiled": compiled, "again": again, "hang_sum": hang_sum, "hang_all": hang_all,
  "hang_recv": hang_recv}[sys.argv[1]]()
 dist.destroy_process_group()

@@ -32,7 +32,7 @@ def _meeting(store, rank, size, members, timeout):
     if rank == 0:
         store.set("ddprun", uuid.uuid4().hex)
     store.wait(["ddprun"], timeout)
-    name = "ddp/" + store.get("ddprun").decode()
+    name = ("group/" if members else "ddp/") + store.get("ddprun").decode()  # worker/group/diagnose.c
     place = store
     while hasattr(place, "underlying_store"):
         place = place.underlying_store

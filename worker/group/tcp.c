@@ -68,13 +68,17 @@ static int stream_to(struct tcp *n, int rank, enum tcp_channel ch, struct ddp_er
 unsigned tcp_widen(struct tcp *n, int rank, enum tcp_channel ch, unsigned wanted)
 {
     struct ddp_err unwanted;
-    struct rlimit files;
+    struct rlimit files = {0};
     unsigned k = 1;
-    getrlimit(RLIMIT_NOFILE, &files);
-    while (k < wanted && k < TCP_STREAMS &&
-           tcp_stream(n, rank, ch)->out < (int64_t)(files.rlim_cur / 4) &&
-           stream_to(n, rank, ch += TCP_NCHANNELS, &unwanted) > 0)
-        k++;
+    if (wanted > 1)
+        getrlimit(RLIMIT_NOFILE, &files);
+    for (; k < wanted && k < TCP_STREAMS; k++) {
+        if (tcp_stream(n, rank, ch)->out >= (int64_t)(files.rlim_cur / 4))
+            break;
+        ch += TCP_NCHANNELS;
+        if (stream_to(n, rank, ch, &unwanted) <= 0)
+            break;
+    }
     return k;
 }
 

@@ -23,12 +23,12 @@
 
 /* A hash of this machine and its GPUs: two nodes with the same one are one host. The
  * containers of a machine are hosts of their own. */
-static uint64_t gpus_id(void)
+static uint64_t gpus_id(uint32_t ngpus)
 {
     char boot[64];
     struct stat net = {0}, pids = {0};
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (topo_gpus() == 0 || stat("/proc/self/ns/net", &net) < 0 ||
+    if (ngpus == 0 || stat("/proc/self/ns/net", &net) < 0 ||
         stat("/proc/self/ns/pid", &pids) < 0)
         return 0;
     read_start("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
@@ -47,8 +47,8 @@ void machine_describe(int fd, struct msg_hello *m)
         .hostname = xstrdup(host),
         .ncpus = (uint32_t)affinity_cpus_here(),
         .ngpus = (uint32_t)topo_gpus(),
-        .gpus_id = gpus_id(),
     };
+    m->gpus_id = gpus_id(m->ngpus);
     struct sockaddr_storage ss;
     socklen_t len = sizeof ss;
     if (getsockname(fd, (struct sockaddr *)&ss, &len) == 0 && ss.ss_family != AF_UNIX) {

@@ -427,30 +427,29 @@ class Hangs(launch.LaunchTest):
         self.end(job)
         self.assertEqual((asks.returncode, said), (1, "ddprun: its ranks are not running\n"))
 
-    def test_ranks_of_libddpgroup_after_a_time_and_stop(self):
-        job = self.launch("--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"])
-        job.wait()
-        self.assert_ended(job, 124)
-        self.assertRegex(job.err, r"ddprun: hang: 2 of 3 ranks have waited \d+ s in all_reduce #4 of "
-                         r"the default group \(1,000 x f32\)( at hang_group.c:\d+)?; rank 1 has not "
-                         r"arrived: it is ")
-        self.assertIn("the job hangs", job.err)
-
-    def test_one_that_does_not_join_libddpgroup(self):
-        job = self.start("-np", 3, "--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"], "init",
+    def hang_of_libddpgroup(self, *what):
+        job = self.start("-np", 3, "--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"], *what,
                          cwd=self.folder.name)
         job.wait()
         self.assert_ended(job, 124)
-        self.assertRegex(job.err, r"ddprun: hang: 2 of 3 ranks have waited \d+ s in ddp_group_init #1 of "
+        return job.err
+
+    def test_ranks_of_libddpgroup_after_a_time_and_stop(self):
+        said = self.hang_of_libddpgroup()
+        self.assertRegex(said, r"ddprun: hang: 2 of 3 ranks have waited \d+ s in all_reduce #4 of "
+                         r"the default group \(1,000 x f32\)( at hang_group.c:\d+)?; rank 1 has not "
+                         r"arrived: it is ")
+        self.assertIn("the job hangs", said)
+
+    def test_one_that_does_not_join_libddpgroup(self):
+        self.assertRegex(self.hang_of_libddpgroup("init"),
+                         r"ddprun: hang: 2 of 3 ranks have waited \d+ s in ddp_group_init #1 of "
                          r"the default group( at hang_group.c:\d+)?; rank 1 has not arrived: it is ")
 
     def test_ranks_of_libddpgroup_that_wait_for_messages(self):
-        job = self.start("-np", 3, "--hang-after", "1s", "--on-hang", "stop", os.environ["HANG_GROUP"], "message",
-                         cwd=self.folder.name)
-        job.wait()
-        self.assert_ended(job, 124)
-        self.assertRegex(job.err, r"ddprun: hang: ranks 0-2 wait for each other: rank 0 has waited \d+ s in recv for "
-                                  r"rank 2 \(tag 7\)( at hang_group.c:\d+)?; rank 2 has waited \d+ s in recv for rank 1")
+        self.assertRegex(self.hang_of_libddpgroup("message"),
+                         r"ddprun: hang: ranks 0-2 wait for each other: rank 0 has waited \d+ s in recv for "
+                         r"rank 2 \(tag 7\)( at hang_group.c:\d+)?; rank 2 has waited \d+ s in recv for rank 1")
 
     def test_a_stop_is_no_part_of_the_time(self):
         """By Ctrl-Z, for longer than --hang-after; heartbeats measure it to within a second."""

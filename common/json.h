@@ -32,6 +32,14 @@ static inline double number_of(const json_t *o, const char *key) /* 0: none */
     return json_number_value(json_object_get(o, key));
 }
 
+/* An array of it, made if need be; borrowed. */
+static inline json_t *array_in(json_t *o, const char *key)
+{
+    if (!json_is_array(json_object_get(o, key)))
+        json_object_set_new(o, key, json_array());
+    return json_object_get(o, key);
+}
+
 static inline bool is_true(const json_t *o, const char *key)
 {
     return json_is_true(json_object_get(o, key));

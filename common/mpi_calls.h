@@ -133,6 +133,7 @@ enum { NO = -1 };
 static const struct mpi_call mpi_calls[] = {
 #include "common/mpi_calls.def"
 };
+#undef NO4
 #undef ROW
 #undef COLLECTIVE
 #undef BEGUN

@@ -46,7 +46,7 @@ static int on_freed(long comm, int keyval, void *value, void *extra)
 
 static struct comm *_Atomic *row_of(long handle)
 {
-    return &rows[(uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> (64 - ROW_BITS)];
+    return &rows[mpi_calls_hash((uint64_t)handle) >> (MPI_CALLS_SLOT_BITS - ROW_BITS)];
 }
 
 static struct comm *find(long handle)

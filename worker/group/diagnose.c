@@ -3,7 +3,7 @@
  * DDPRUN_DIAGNOSE in the environment is the beginning of the names of two files, which
  * the agent removes.
  *
- * STEM.PID.calls, for hang reports: while a wait lasts longer than some 100 ms, the file
+ * STEM.PID.calls, for hang reports: while a wait lasts longer than some 300 ms, the file
  * has the collective or message as JSON (trace_of_library() of
  * launcher/plugins/diagnose/trace.h reads it). Shorter waits cost nothing.
  * ddp_group_init() is there from its begin: as the first collective, so that a rank

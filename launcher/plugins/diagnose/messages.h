@@ -1,4 +1,4 @@
-/* launcher/plugins/diagnose/messages.h - ranks that wait for messages of MPI */
+/* launcher/plugins/diagnose/messages.h - ranks that wait for messages */
 #ifndef LAUNCHER_PLUGINS_DIAGNOSE_MESSAGES_H
 #define LAUNCHER_PLUGINS_DIAGNOSE_MESSAGES_H
 

@@ -2,9 +2,9 @@
 #include "launcher/plugins/diagnose/mpi_trace.h"
 
 #include "common/idset.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "common/scoped.h"
-#include "launcher/plugins/diagnose/trace.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -66,7 +66,8 @@ static const struct view *view_of(const struct job_view *j, json_int_t rank)
 
 enum met { MET, NOT_MET, UNKNOWN };
 
-/* Has the other rank begun it, too? Counts may pass 2^32. */
+/* Has the other rank begun it, too? Not known unless both ranks count, and the one that
+ * receives has not received any from any rank. Counts may pass 2^32. */
 static enum met is_met(const struct job_view *j, const struct view *v,
                        const struct awaited *m)
 {

@@ -1,4 +1,4 @@
-/* launcher/plugins/diagnose/peers.h - the messages of MPI for which ranks wait */
+/* launcher/plugins/diagnose/peers.h - the messages for which ranks wait */
 #ifndef LAUNCHER_PLUGINS_DIAGNOSE_PEERS_H
 #define LAUNCHER_PLUGINS_DIAGNOSE_PEERS_H
 

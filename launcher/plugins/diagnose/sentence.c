@@ -113,17 +113,19 @@ void print_group(const json_t *group, FILE *f)
 {
     const char *id = text_of(group, "id"), *name = text_of(group, "name"),
                *text = text_of(group, "text");
-    OWNED char *ranks = rank_list(json_object_get(group, "ranks"));
-    if (text)
+    if (text) {
         fputs(text, f);
-    else if (is_default(group))
+    } else if (is_default(group)) {
         fputs("the default group", f);
-    else if (name && *name && strcmp(name, "undefined") != 0)
+    } else if (name && *name && strcmp(name, "undefined") != 0) {
         fprintf(f, "group '%s'", name);
-    else if (ranks)
-        fprintf(f, "the group of ranks %s", ranks);
-    else
-        fprintf(f, "group %s", id ? id : "?");
+    } else {
+        OWNED char *ranks = rank_list(json_object_get(group, "ranks"));
+        if (ranks)
+            fprintf(f, "the group of ranks %s", ranks);
+        else
+            fprintf(f, "group %s", id ? id : "?");
+    }
 }
 
 void print_line(const struct place *at, FILE *f)

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* A message of MPI that a rank waits for: an element of "awaits" (mpi_trace.h). */
+/* A message that a rank waits for: an element of "awaits" (mpi_trace.h). */
 struct awaited {
     const char *group;            /* its id */
     json_int_t peer, tag, number; /* peer -1: none is known */

@@ -25,15 +25,6 @@ static const struct {
     {"Bool", "bool"},
 };
 
-json_t *array_in(json_t *o, const char *key)
-{
-    json_t *list = json_object_get(o, key);
-    if (json_is_array(list))
-        return list;
-    json_object_set_new(o, key, json_array());
-    return json_object_get(o, key);
-}
-
 static json_t *type_names(const json_t *dtypes)
 {
     json_t *names = json_array(), *type;

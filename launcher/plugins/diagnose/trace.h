@@ -14,8 +14,6 @@
 /* Of the beginning of the text below: take out the middle of its entries. Returns the new
  * size. */
 size_t trace_shorten(char *text, size_t size);
-/* An array of `o`, made if need be; borrowed. */
-json_t *array_in(json_t *o, const char *key);
 
 /* From the answer of PyTorch's flight recorder (fr_trace_json) at `now_ns` of its wall
  * clock, and the lines "NAME RANK,RANK" about its groups (may be NULL). Adds to "groups"
